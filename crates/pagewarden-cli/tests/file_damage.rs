@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::slice;
 
-use pagewarden_scratch::postgres::Cluster;
+use pagewarden_scratch::postgres::{Cluster, Options, StopMode};
 
 use crate::clusters::{any_installation, installations, sample};
 use crate::damage::{Damage, Dice, PAGE, Wound, page, page_mut, stamp};
@@ -322,5 +322,58 @@ fn damaged_temporary_relation_is_at_most_a_notice() {
             ]
         );
         assert_eq!((outcome.status, report.verdict()), (Some(0), "intact"));
+    }
+}
+
+/// A commit is in the log before it is in `pg_xact`, and a prepared transaction before it has a file.
+#[test]
+fn ends_of_transactions_that_only_the_log_has_are_damage() {
+    for installation in installations() {
+        let version = &installation.version;
+        let options = Options::default().with("max_prepared_transactions", "5");
+        let mut cluster = Cluster::init(&installation, &options).unwrap();
+        cluster.start().unwrap();
+        for sql in [
+            "CREATE TABLE goods (id int)",
+            "BEGIN; INSERT INTO goods VALUES (1); SAVEPOINT s; INSERT INTO goods VALUES (2);
+             ROLLBACK TO s; INSERT INTO goods VALUES (3); COMMIT",
+            "BEGIN; INSERT INTO goods VALUES (4); ROLLBACK",
+            "BEGIN; INSERT INTO goods VALUES (5); PREPARE TRANSACTION 'committed'",
+            "BEGIN; INSERT INTO goods VALUES (6); PREPARE TRANSACTION 'aborted'",
+            "COMMIT PREPARED 'committed'",
+            "ROLLBACK PREPARED 'aborted'",
+        ] {
+            cluster.psql(sql).unwrap();
+        }
+        cluster.stop(StopMode::Fast).unwrap();
+        let root = cluster.data_dir().to_owned();
+        let older = fs::read(root.join("pg_xact/0000")).unwrap();
+        cluster.start().unwrap();
+        for sql in [
+            "BEGIN; INSERT INTO goods VALUES (7); PREPARE TRANSACTION 'kept'",
+            "INSERT INTO goods VALUES (8)",
+        ] {
+            cluster.psql(sql).unwrap();
+        }
+        // Its begin is beyond the last checkpoints, and so are the commits before it.
+        cluster.stop(StopMode::Immediate).unwrap();
+        cluster.start().unwrap();
+        cluster.stop(StopMode::Fast).unwrap();
+        let kept = fs::read_dir(root.join("pg_twophase")).unwrap().next().unwrap().unwrap();
+        let told = || check([&root]).report();
+        let report = told();
+        assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{version}");
+        {
+            let _wound = Wound::to(root.join("pg_xact/0000")).write(&older);
+            let report = told();
+            let expected = Finding::file("pg_xact/0000", "damage", "stale");
+            assert_eq!(report.serious(), [expected], "{version}");
+            assert!(report.details()[0].contains("the ends of 1 transaction"), "{version}");
+        }
+        let _wound = Wound::to(kept.path()).remove();
+        let report = told();
+        let expected = Finding::file("pg_twophase", "damage", "missing");
+        assert_eq!(report.serious(), [expected], "{version}");
+        assert!(report.details()[0].contains("prepared transaction"), "{version}");
     }
 }

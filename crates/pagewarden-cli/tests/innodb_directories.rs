@@ -570,3 +570,31 @@ fn copy_of_a_table_that_the_dictionary_does_not_name_is_a_note() {
     let found = check([&root]).report().serious();
     assert!(found.iter().any(|it| it.kind == "misplaced" && it.severity == "damage"), "{found:?}");
 }
+
+/// A server finds the tables that it has made since by none of its files but the lost one.
+#[test]
+fn system_tablespace_of_an_earlier_shutdown_is_stale() {
+    let Some(installation) = installation() else { return };
+    let mut server = Server::install(&installation, &[]).unwrap();
+    let root = server.data_dir().to_owned();
+    let system = root.join("ibdata1");
+    let mut run_sql = |sql: &str| {
+        server.start().unwrap();
+        server.sql(sql).unwrap();
+        server.stop().unwrap();
+    };
+    run_sql("CREATE DATABASE shop; CREATE TABLE shop.early (id int PRIMARY KEY) ENGINE=InnoDB");
+    let earlier = fs::read(&system).unwrap();
+    run_sql("CREATE TABLE shop.late (id int PRIMARY KEY) ENGINE=InnoDB");
+    assert_eq!(check([&root]).report().findings(), []);
+    fs::write(&system, earlier).unwrap();
+    let report = check([&root]).report();
+    // Before 10.6 a crash could leave the two behind.
+    let is_atomic = !installation.version().unwrap().starts_with("10.5");
+    let severity = if is_atomic { "damage" } else { "suspect" };
+    assert_eq!(report.serious(), [Finding::file("shop/late.ibd", severity, "stale")]);
+    // Files that wait to be imported are no damage.
+    fs::write(root.join("shop/late.cfg"), "").unwrap();
+    let expected = Finding::file("shop/late.ibd", "suspect", "stale");
+    assert_eq!(check([&root]).report().serious(), [expected]);
+}

@@ -1,6 +1,7 @@
 //! MySQL as it is packaged today, through all that a server goes through: never a false alarm,
 //! and what is packed and compared is what is there.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use pagewarden_scratch::mysql::{Installation, Server};
 use serde_json::Value;
 
-use crate::runner::{check, pagewarden, run};
+use crate::runner::{Finding, check, pagewarden, run};
 
 const TABLES: &str = "CREATE DATABASE shop; USE shop; \
     CREATE TABLE item (id int PRIMARY KEY, name varchar(60), price decimal(9,2), data blob, KEY (name)); \
@@ -129,9 +130,9 @@ fn log_in_as_users_of_sha256_password(server: &Server) {
     server.sql(&made.replace("o'brien", "'o''brien'")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let password = folder.path().join("password");
-    std::fs::write(&password, "PASSWORD\n").unwrap();
+    fs::write(&password, "PASSWORD\n").unwrap();
     let ours_alone = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(&password, ours_alone).unwrap();
+    fs::set_permissions(&password, ours_alone).unwrap();
     let url = server.url("shop").replace("root@", "o'brien@");
     let options =
         ["checksum", "--password-file", &password.to_string_lossy(), &url].map(str::to_owned);
@@ -167,10 +168,10 @@ fn compare_with_mariadb(server: &Server) {
 /// The block with the checkpoint, in the file of the log that holds it.
 fn checkpoint_block(data_dir: &Path) -> (std::path::PathBuf, u64) {
     let number = |bytes: &[u8]| u64::from_be_bytes(bytes[..8].try_into().unwrap());
-    let files = std::fs::read_dir(data_dir.join("#innodb_redo")).unwrap();
+    let files = fs::read_dir(data_dir.join("#innodb_redo")).unwrap();
     let paths = files.map(|entry| entry.unwrap().path());
     let active = paths.filter(|path| !path.to_str().unwrap().ends_with("_tmp"));
-    let logs: Vec<_> = active.map(|path| (std::fs::read(&path).unwrap(), path)).collect();
+    let logs: Vec<_> = active.map(|path| (fs::read(&path).unwrap(), path)).collect();
     let places = logs.iter().flat_map(|(bytes, _)| [512, 1536].map(|at| number(&bytes[at + 8..])));
     let checkpoint = places.max().unwrap() & !511;
     let found = logs.iter().find_map(|(bytes, path)| {
@@ -213,11 +214,8 @@ fn log_that_mysql_encrypts_is_tested_with_its_key_and_never_called_intact_withou
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("pagewarden.toml");
         let path = data_dir.display();
-        std::fs::write(
-            &config,
-            format!("[[database]]\nname = \"shop\"\npath = \"{path}\"\n{keyring}"),
-        )
-        .unwrap();
+        fs::write(&config, format!("[[database]]\nname = \"shop\"\npath = \"{path}\"\n{keyring}"))
+            .unwrap();
         let mut command = pagewarden();
         command.args(["scrub", "--json", "--state"]).arg(folder.path().join("state"));
         let outcome = run(command.arg("--config").arg(&config));
@@ -226,11 +224,28 @@ fn log_that_mysql_encrypts_is_tested_with_its_key_and_never_called_intact_withou
     assert_eq!(verdict_of_scrub(&format!("keyring = \"{}\"\n", keyring.display())), "intact");
     assert_eq!(verdict_of_scrub(""), "incomplete");
     let (path, at) = checkpoint_block(&data_dir);
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at + 40).unwrap();
     file.write_all_at(&[byte[0] ^ 4], at + 40).unwrap();
     let outcome = with_key();
     assert_eq!(outcome.status, Some(1), "{:#}", outcome.report().json);
     assert_eq!(outcome.report().verdict(), "damaged");
+}
+
+/// The dictionary lies in another file than the last number of a tablespace.
+#[test]
+fn system_tablespace_of_an_earlier_shutdown_is_stale_by_the_numbers_it_has_given_out() {
+    let Some(installation) = Installation::for_test().unwrap() else { return };
+    let mut server = Server::install(&installation).unwrap();
+    let system = server.data_dir().join("ibdata1");
+    let earlier = fs::read(&system).unwrap();
+    server.start().unwrap();
+    server.sql("CREATE DATABASE shop; CREATE TABLE shop.late (id int PRIMARY KEY)").unwrap();
+    server.stop().unwrap();
+    assert_no_finding(server.data_dir(), "with a table");
+    fs::write(&system, earlier).unwrap();
+    let report = check([server.data_dir()]).report();
+    let stale = Finding::file("ibdata1", "damage", "stale");
+    assert!(report.serious().contains(&stale), "{:#}", report.json);
 }

@@ -6,6 +6,7 @@
 //! | the same, of a server before MySQL 5.6 | none | suspect: a discarded table looks like that |
 //! | a file elsewhere | its link file leads to none | missing, if the folder is there; else unread |
 //! | a number | another one in the file of that name | misplaced: files were exchanged |
+//! | a number greater than any that `ibdata1` has given out (MySQL 8 and later) | the file | `ibdata1` is stale |
 //!
 //! Asked after a clean shutdown only: the dictionary may be ahead of its page otherwise, or behind it.
 //! Of a backup of some tables only it is not asked at all.
@@ -21,12 +22,18 @@ use crate::files::state::read_small;
 use crate::files::tables::{Named, Placement, Unasked};
 use pagewarden_core::database::Step;
 use pagewarden_core::verdict::{Finding, Kind, Note, Severity, Unread};
+use pagewarden_core::words::counted;
 
 const MISSING_HINT: &str = "the server cannot open this table without it: look for the file before \
                             anything else, or restore the table from a backup";
 const MISPLACED_HINT: &str = "the server does not open this table: files of tables were exchanged or \
                               copied over one another; put each back under its own name, or restore \
                               the table from a backup";
+
+const STALE_HINT: &str = "the server does not find the newest tables by it, and may give their numbers out again: \
+                          put the file of the last shutdown back, or restore all files from one backup";
+/// From here on a server numbers tablespaces of its own, from the other end.
+const SERVERS_OWN: u32 = 0xF000_0000;
 
 /// What is in a data directory.
 pub(super) struct Present<'a> {
@@ -65,6 +72,25 @@ pub(super) fn steps(
     let lower: HashSet<String> =
         present.numbers.keys().map(|name| name.to_ascii_lowercase()).collect();
     named.iter().filter_map(|one| present.step(one, &lower)).collect()
+}
+
+/// That `ibdata1` is older than tables of a dictionary elsewhere: a server numbers tablespaces one after the
+/// other, and has the last number there. `newest` is that number.
+pub(super) fn older_system(present: &Present<'_>, named: &[Named], newest: u32) -> Option<Step> {
+    let newer = named.iter().filter_map(|one| {
+        let space = one.space.filter(|space| (newest..SERVERS_OWN).contains(space))?;
+        let is_here = present.numbers.get(one.file.as_str()) == Some(&space);
+        (is_here && space != newest).then_some((space, one.file.as_str()))
+    });
+    let newer: Vec<_> = newer.collect();
+    let (space, file) = newer.iter().min()?;
+    let detail = format!(
+        "it has given out numbers of tablespaces up to {newest}, and the data dictionary has {} with \
+         greater ones, the first {file} with {space}: it is older than they are",
+        counted(newer.len() as u64, "table")
+    );
+    let finding = Finding::of_file("ibdata1", Severity::Damage, Kind::Stale, detail);
+    Some(Step::Finding(finding.with_hint(STALE_HINT)))
 }
 
 impl Present<'_> {

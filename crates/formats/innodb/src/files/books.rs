@@ -222,7 +222,11 @@ impl Books {
             frm::steps(&self.root, &tables::names(folder).unwrap_or_default(), is_atomic)
         };
         let present = Present { root: &self.root, numbers: &self.seen.numbers, spaces };
+        let newest = if is_mysql8 { tables::newest_space(system).ok() } else { None };
+        let older = newest.zip(named.as_ref().ok());
+        let older = older.and_then(|(newest, named)| absent::older_system(&present, named, newest));
         let mut steps = absent::steps(&present, dictionary, named);
+        steps.extend(older);
         steps.extend(definitions);
         steps.extend(myisam::steps(&self.root));
         steps

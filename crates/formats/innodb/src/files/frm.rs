@@ -26,6 +26,7 @@
 //! | one that a server refuses | header, truncated or checksum |
 //! | partitions of a table, none of which its `t.par` names | misplaced |
 //! | a table of one engine by the dictionary in `ibdata1` or by its files, and of another by its definition | misplaced; suspect as below |
+//! | a table with a file and a definition that the dictionary in `ibdata1` does not have | stale: the dictionary is older; suspect as below, and where files wait to be imported |
 //! | a table of the dictionary in `ibdata1` or of Aria, or partitions, without one | missing; suspect where a crash may leave that: before MariaDB 10.6, and of Aria |
 //!
 //! Asked after a clean shutdown, where a directory has such files at all.
@@ -70,6 +71,12 @@ const OF_ANOTHER_ENGINE: &str =
 const HINT: &str = "the server does not open this table without it: restore the file from a backup, or \
                     take it from another server on which the same CREATE TABLE was said";
 
+const UNKNOWN: &str = "this table has its file and its definition here, and the data dictionary in ibdata1 does \
+                       not have it";
+const UNKNOWN_HINT: &str = "the server lists the table and cannot open it: ibdata1 is older than it, or files of another \
+                            server were put here; put the ibdata1 of the last shutdown back, or import the file \
+                            into a new table (ALTER TABLE ... IMPORT TABLESPACE)";
+
 /// What a folder of tables has.
 #[derive(Debug, Default)]
 struct Tables {
@@ -112,6 +119,7 @@ pub(super) fn steps(root: &Path, named: &[String], is_atomic: bool) -> Vec<Step>
         return steps;
     }
     let severity = if is_atomic { Severity::Damage } else { Severity::Suspect };
+    let known: BTreeSet<String> = named.iter().map(|one| one.to_ascii_lowercase()).collect();
     let mut seen = BTreeSet::new();
     for one in named {
         let Some((folder, stem)) = one.split_once('/') else { continue };
@@ -137,6 +145,7 @@ pub(super) fn steps(root: &Path, named: &[String], is_atomic: bool) -> Vec<Step>
         steps.push(told(folder, &format!("{table}.frm"), severity, kind, detail));
     }
     for (folder, tables) in &folders {
+        steps.extend(unknown(root, folder, tables, &known, severity));
         for (table, engine) in &tables.engines {
             let definition = tables.definitions.get(&table.to_ascii_lowercase());
             let is_wrong = definition.is_some_and(|it| it.is_of_another_engine(*engine));
@@ -160,6 +169,29 @@ pub(super) fn steps(root: &Path, named: &[String], is_atomic: bool) -> Vec<Step>
                 let file = format!("{table}.par");
                 steps.push(told(folder, &file, severity, Kind::Missing, detail));
             }
+        }
+    }
+    steps
+}
+
+/// Tables with their files that the dictionary does not know.
+fn unknown(
+    root: &Path,
+    folder: &str,
+    tables: &Tables,
+    known: &BTreeSet<String>,
+    severity: Severity,
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (table, engine) in tables.engines.iter().filter(|_| !known.is_empty()) {
+        let definition = tables.definitions.get(&table.to_ascii_lowercase());
+        let is_innodb = *engine == INNODB && definition.is_some_and(|it| it.engine == INNODB);
+        if is_innodb && !known.contains(&format!("{folder}/{table}").to_ascii_lowercase()) {
+            // What FLUSH TABLES ... FOR EXPORT makes for ALTER TABLE ... IMPORT TABLESPACE.
+            let is_export = root.join(folder).join(format!("{table}.cfg")).exists();
+            let severity = if is_export { Severity::Suspect } else { severity };
+            let file = format!("{table}.ibd");
+            steps.push(told_with(folder, &file, severity, Kind::Stale, UNKNOWN, UNKNOWN_HINT));
         }
     }
     steps
@@ -219,10 +251,21 @@ fn look_into(path: &Path, folder: &str, steps: &mut Vec<Step>) -> Tables {
 }
 
 fn told(folder: &str, file: &str, severity: Severity, kind: Kind, detail: &str) -> Step {
+    told_with(folder, file, severity, kind, detail, HINT)
+}
+
+fn told_with(
+    folder: &str,
+    file: &str,
+    severity: Severity,
+    kind: Kind,
+    detail: &str,
+    hint: &'static str,
+) -> Step {
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     let finding = Finding::of_file(&format!("{folder}/{file}"), severity, kind, detail.to_owned())
         .about(Some(&names::decoded(folder)), Some(&names::object(folder, stem)));
-    Step::Finding(finding.with_hint(HINT))
+    Step::Finding(finding.with_hint(hint))
 }
 
 /// The table that a file is of: without partition and inner index.

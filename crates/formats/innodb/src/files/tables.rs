@@ -124,6 +124,20 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>, Unasked> {
     each(folder, TABLES, |record| record.name())
 }
 
+/// The greatest number that a server of this system tablespace has given a tablespace: `DICT_HDR_MAX_SPACE_ID`
+/// of `dict0boot.h`, 4 bytes on page 7. Not of those that number undo, temporary and its own tablespaces
+/// from the other end.
+pub(super) fn newest_space(folder: &Path) -> Result<u32, Unasked> {
+    const PAGE: u64 = 7;
+    const TYPE_SYS: u16 = 6;
+    const NEWEST: usize = 62;
+    let page = Pages::open(folder)?.sound(PAGE)?;
+    match read_u16(&page, PAGE_TYPE) {
+        TYPE_SYS => Ok(read_u32(&page, NEWEST)),
+        _ => Err(broken("page 7 of ibdata is not the head of a dictionary")),
+    }
+}
+
 /// What there is of each record that is not deleted.
 pub(super) fn each<T>(
     folder: &Path,
@@ -191,6 +205,18 @@ impl Pages {
     }
 
     fn read(&self, table: OfDictionary, number: u64) -> Result<Vec<u8>, Unasked> {
+        let page = self.sound(number)?;
+        let is_of_index = read_u16(&page, PAGE_TYPE) == TYPE_INDEX
+            && read_u64(&page, INDEX) == table.index
+            && read_u16(&page, RECORDS_ON_PAGE) & COMPACT_BIT == 0;
+        match is_of_index {
+            true => Ok(page),
+            false => Err(broken(&format!("page {number} of ibdata is none of a dictionary"))),
+        }
+    }
+
+    /// A page that passes its test, and is not encrypted.
+    fn sound(&self, number: u64) -> Result<Vec<u8>, Unasked> {
         let layout = &self.opened.geometry.layout;
         let of_page = |why: &str| broken(&format!("page {number} of ibdata {why}"));
         let mut page = vec![0; layout.page_size];
@@ -203,13 +229,10 @@ impl Pages {
         let is_locked =
             is_encrypted(layout, &page) || matches!(look, Look::Sound(Standing::Unverifiable, _));
         let is_sound = count == page.len() && matches!(look, Look::Sound(..));
-        let is_of_index = read_u16(&page, PAGE_TYPE) == TYPE_INDEX
-            && read_u64(&page, INDEX) == table.index
-            && read_u16(&page, RECORDS_ON_PAGE) & COMPACT_BIT == 0;
         match (is_sound, is_locked) {
             (true, true) => Err(Unasked::Locked),
-            (true, false) if is_of_index => Ok(page),
-            _ => Err(of_page("is none of a dictionary, or fails")),
+            (true, false) => Ok(page),
+            (false, _) => Err(of_page("fails")),
         }
     }
 }

@@ -37,6 +37,7 @@ use crate::files::{Cluster, maps, small_files};
 use pagewarden_core::source::file::read_small;
 use pagewarden_core::verdict::{Kind, Severity};
 
+mod ends;
 mod start;
 mod status;
 
@@ -162,6 +163,7 @@ pub(super) fn lacks(cluster: &Cluster, books: &Books, wal: Option<&Path>) -> Vec
             lacks.transactions(ids, books);
             lacks.multixacts(ids, books);
         }
+        lacks.ends_of_transactions(control, wal);
     }
     if let Some(catalogue) = books.catalogue() {
         lacks.mapped(&cluster.root.join("global"), GLOBAL_TABLESPACE, 0);

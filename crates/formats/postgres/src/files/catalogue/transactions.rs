@@ -30,7 +30,7 @@
 //! or running cluster the log on disk lags behind: an entry is final, its absence
 //! means nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -163,6 +163,11 @@ impl Transactions {
         }
     }
 
+    /// True if the files have a place for its end, and none is written there.
+    pub fn has_no_end(&mut self, transaction: u32) -> bool {
+        self.status(transaction) == Some(0)
+    }
+
     fn status(&mut self, transaction: u32) -> Option<u8> {
         let byte = self.byte_at(Log::Status, u64::from(transaction / TRANSACTIONS_A_BYTE))?;
         Some(byte >> (transaction % TRANSACTIONS_A_BYTE * 2) & 3)
@@ -277,6 +282,18 @@ impl Prepared {
             Self::Unknown => false,
         }
     }
+}
+
+/// The transactions that are prepared, by the names in `pg_twophase`.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn prepared(folder: &Path) -> std::io::Result<HashSet<u32>> {
+    let mut found = HashSet::new();
+    for entry in fs::read_dir(folder)? {
+        found.extend(entry?.file_name().to_str().and_then(transaction_of));
+    }
+    Ok(found)
 }
 
 /// The transaction that a file in `pg_twophase` is named by. Of 16 digits the low
