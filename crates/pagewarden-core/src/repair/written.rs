@@ -88,7 +88,11 @@ pub(super) fn keep(run: &Run<'_>, root: &Path, undo: &UndoFile) -> Result<PathBu
         run.disk.rename(&before, &path)?;
         run.disk.sync_folder(folder_of(&path))
     };
-    write().map_err(|error| Error::io("write", &path, error))?;
+    write().map_err(|error| {
+        // Where there is no room, it gives back what it took.
+        let _ = remove(run.disk, &before);
+        Error::io("write", &path, error)
+    })?;
     if UndoFile::read(&path)? != *undo {
         return Err(Error::lost_write(
             &path,

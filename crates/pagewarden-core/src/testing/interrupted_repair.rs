@@ -1,10 +1,11 @@
 //! The suite that the repair of every engine passes: killed at any change to the disk, or after a power
 //! failure at any, it is finished by the same command, and `--undo` brings every byte back.
 
+use std::io;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::protect::disk::Disk;
+use crate::protect::disk::{Disk, Written};
 use crate::repair::copies::Packs;
 use crate::repair::{Engine, Means, Options, Outcome, Request, Verdict, repair_with};
 use crate::testing::recorder::{
@@ -27,6 +28,16 @@ pub struct InterruptedRepair<'a> {
     pub is_repaired: &'a dyn Fn(&Path) -> bool,
 }
 
+/// A disk on which files can be made, and nothing can be written.
+#[derive(Debug)]
+struct Full;
+
+impl Disk for Full {
+    fn write_at(&self, _: &Written, _: &[u8], _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+}
+
 impl std::fmt::Debug for InterruptedRepair<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InterruptedRepair").field("engine", &self.engine).finish_non_exhaustive()
@@ -46,6 +57,7 @@ impl InterruptedRepair<'_> {
     /// Kills it at each of its changes, at least `least` of them. Each time it is finished and undone;
     /// and once more undone at once where an undo file is there already, at least `least_undone` times.
     pub fn is_finished_or_undone_when_killed(&self, least: usize, least_undone: usize) {
+        self.leaves_nothing_where_there_is_no_room();
         let count = self.changes.len();
         assert!(count >= least, "{count} moments");
         let mut undone = 0;
@@ -65,6 +77,18 @@ impl InterruptedRepair<'_> {
             }
         }
         assert!(undone >= least_undone, "{undone}");
+    }
+
+    /// What could not be written whole does not take the room that is left.
+    fn leaves_nothing_where_there_is_no_room(&self) {
+        let (_folder, root) = laid_out(self.before);
+        let request = (self.request)(&root);
+        if request.copy_to.is_none() {
+            assert!(run(self.engine, &Full, &request).is_err());
+            let left = image(&root);
+            let new: Vec<_> = left.keys().filter(|name| !self.before.contains_key(*name)).collect();
+            assert!(left == *self.before, "something is left: {new:?}");
+        }
     }
 
     /// Lays out what a power failure at each change may leave; each time it is finished and undone.

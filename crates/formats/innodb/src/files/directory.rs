@@ -360,7 +360,7 @@ impl Walk {
             rounds_left: ROUNDS_MAX,
         };
         if root.join(MARKER).is_file() {
-            let error = "a copy that `pagewarden protect --copy-to` has not finished: run that command \
+            let error = "a copy that --copy-to of pagewarden protect or repair has not finished: run that command \
                          again, or remove the folder";
             walk.ready.push_back(Step::Unread(Unread::of_file(MARKER, error)));
         }

@@ -131,7 +131,7 @@ pub(crate) fn running(path: &Path) -> Error {
     Error::in_use(
         path,
         "a server runs on it, or another run of pagewarden",
-        "shut the server down (mariadb-admin shutdown), and start it again afterwards",
+        "shut the server down (mariadb-admin or mysqladmin shutdown), and start it again afterwards",
     )
 }
 

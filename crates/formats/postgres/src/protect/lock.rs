@@ -74,12 +74,13 @@ impl<'a> ServerLock<'a> {
         let text = content(root);
         // Synced before it has the name that servers look for: they refuse to
         // start over an empty one.
-        disk.write_at(&file, text.as_bytes(), 0)
+        let written = disk
+            .write_at(&file, text.as_bytes(), 0)
             .and_then(|()| disk.set_length(&file, text.len() as u64))
             .and_then(|()| disk.sync(&file))
-            .map_err(|error| Error::io("write", &ours, error))?;
+            .map_err(|error| Error::io("write", &ours, error));
         let lock = Self { disk, file, servers, ours, _presence: presence };
-        match lock.link(root) {
+        match written.and_then(|()| lock.link(root)) {
             Ok(()) => Ok(lock),
             Err(refusal) => {
                 lock.release();
