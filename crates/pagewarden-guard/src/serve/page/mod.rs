@@ -97,7 +97,7 @@ fn meter(one: &Standing) -> String {
     format!(
         "<meter min=\"0\" max=\"{}\" value=\"{part}\">{share}</meter> {share}",
         whole.max(1),
-        share = covered(one)
+        share = text(&covered(one))
     )
 }
 
@@ -119,6 +119,7 @@ mod tests {
         let mut standings = crate::status::standings(None, &[subject], &[], 5).unwrap();
         standings[0].engine = evil.to_owned();
         standings[0].error = Some(evil.to_owned());
+        (standings[0].coverage.pages, standings[0].coverage.verified) = (5, 5);
         let kept = Kept {
             finding: Finding::of_file(evil, Severity::Damage, Kind::Torn, evil.to_owned()),
             member: String::new(),
@@ -152,6 +153,8 @@ mod tests {
         ] {
             assert!(!page.contains("<script") && !page.contains('\u{1b}'), "{page}");
             assert!(page.contains("&lt;script&gt;"), "{page}");
+            // Of what cannot be opened not all is covered.
+            assert!(page.contains("&lt; 100 %") && !page.contains("< 100 %"), "{page}");
         }
     }
 }
