@@ -78,9 +78,9 @@ pub(super) fn steps(
 /// other, and has the last number there. `newest` is that number.
 pub(super) fn older_system(present: &Present<'_>, named: &[Named], newest: u32) -> Option<Step> {
     let newer = named.iter().filter_map(|one| {
-        let space = one.space.filter(|space| (newest..SERVERS_OWN).contains(space))?;
+        let space = one.space.filter(|space| *space > newest && *space < SERVERS_OWN)?;
         let is_here = present.numbers.get(one.file.as_str()) == Some(&space);
-        (is_here && space != newest).then_some((space, one.file.as_str()))
+        is_here.then_some((space, one.file.as_str()))
     });
     let newer: Vec<_> = newer.collect();
     let (space, file) = newer.iter().min()?;

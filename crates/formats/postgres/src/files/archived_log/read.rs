@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::files::archived_log::store::Shelf;
 use crate::files::control::u64_at;
-use crate::files::wal::block::{BACKUP_END, Dialect, OF_LOG, touched};
+use crate::files::wal::block::{
+    BACKUP_END, Dialect, OF_LOG, OF_TRANSACTIONS, TRANSACTION_OPERATION, touched,
+};
 use crate::files::wal::reader::{LogReader, Record, Stop};
 use crate::files::wal::segment::{
     Identity, LONG_HEADER_BYTES, LooseSegments as _, PageHeader, SegmentName, Segments,
@@ -13,11 +15,7 @@ use crate::files::wal::segment::{
 use pagewarden_core::source::file::read_fully;
 
 const CHUNK_BYTES: usize = 1 << 20;
-/// `RM_XACT_ID`.
-const OF_TRANSACTIONS: u8 = 1;
-/// `XLOG_XACT_OPMASK`; what it leaves of a commit or abort, also of a prepared transaction. Their main
-/// data begins with the time.
-const OPERATION_MASK: u8 = 0x70;
+/// A commit or an abort, also of a prepared transaction. Their main data begins with the time.
 const ENDS_TRANSACTION: [u8; 4] = [0x00, 0x20, 0x30, 0x40];
 const ALIGNMENT: u64 = 8;
 
@@ -274,7 +272,7 @@ fn runs_of(shelf: &Shelf, segment_bytes: u64) -> VecDeque<Run> {
 
 /// When a transaction ended, in microseconds since 2000, if that is what a record says.
 fn time_of(record: &Record<'_>) -> Option<i64> {
-    let operation = record.header.operation() & OPERATION_MASK;
+    let operation = record.header.operation() & TRANSACTION_OPERATION;
     if record.header.manager != OF_TRANSACTIONS || !ENDS_TRANSACTION.contains(&operation) {
         return None;
     }

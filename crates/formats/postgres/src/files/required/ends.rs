@@ -14,7 +14,7 @@
 //! `src/include/access/xact.h`, 9.6 to 18.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::Lacks;
 use super::status::PAGES_A_SEGMENT;
@@ -22,16 +22,12 @@ use crate::files::catalogue::transactions::{Moment, Outcome, Transactions, prepa
 use crate::files::control::Control;
 use crate::files::log_end::is_still_at_rest;
 use crate::files::state::Circumstances;
-use crate::files::wal::block::RecordHeader;
+use crate::files::wal::block::{OF_TRANSACTIONS, RecordHeader, TRANSACTION_OPERATION};
 use crate::files::wal::reader::LogReader;
 use crate::files::wal::segment::Segments;
 use pagewarden_core::verdict::Kind;
 use pagewarden_core::words::{LsnText, counted};
 
-/// `RM_XACT_ID`.
-const OF_TRANSACTIONS: u8 = 1;
-/// `XLOG_XACT_OPMASK`.
-const OPERATION_MASK: u8 = 0x70;
 const COMMIT: u8 = 0x00;
 const PREPARE: u8 = 0x10;
 const ABORT: u8 = 0x20;
@@ -57,7 +53,7 @@ impl Ends {
         if header.manager != OF_TRANSACTIONS || transaction == 0 {
             return;
         }
-        let is_otherwise = match header.info & OPERATION_MASK {
+        let is_otherwise = match header.info & TRANSACTION_OPERATION {
             COMMIT => {
                 status.has_no_end(transaction)
                     || status.written(transaction) == Some(Outcome::Aborted)
@@ -85,17 +81,13 @@ impl Lacks<'_> {
             return;
         }
         let root = self.cluster.root.clone();
-        let major = self.cluster.major.parse::<f32>().unwrap_or_default();
-        let (log, status) = match self.cluster.major.as_str() {
-            "9.6" => ("pg_xlog", "pg_clog"),
-            _ => ("pg_wal", "pg_xact"),
+        let (major, status) = match self.cluster.major.as_str() {
+            "9.6" => (9, "pg_clog"),
+            _ => (10, "pg_xact"),
         };
-        let folders: Vec<PathBuf> =
-            [root.join(log)].into_iter().chain(wal.map(Path::to_owned)).collect();
-        let Ok(segments) = Segments::of(control, control.timeline, folders) else { return };
+        let Some(segments) = self.segments(control, wal) else { return };
         let page_size = self.cluster.page_size;
-        let before_10 = if major < 10.0 { 9 } else { 10 };
-        let mut transactions = Transactions::new(&root, before_10, page_size, Moment::AtRest);
+        let mut transactions = Transactions::new(&root, major, page_size, Moment::AtRest);
         let add = |ends: &mut Ends, header, at| {
             ends.add(header, at, page_size as u64, &mut transactions);
         };

@@ -6,7 +6,7 @@
 //! the checkpoint that it holds is a copy of the record's.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Lack, Lacks, What};
 use crate::files::backup::label::{LABEL, Label};
@@ -64,20 +64,25 @@ impl Lacks<'_> {
         }
     }
 
+    fn own_log(&self) -> PathBuf {
+        self.cluster.root.join(match self.cluster.major.as_str() {
+            "9.6" => "pg_xlog",
+            _ => "pg_wal",
+        })
+    }
+
+    /// The log of the cluster, and more of it in `wal`. `None`: it cannot be read, or its folder is not
+    /// there, which was said already.
+    pub(super) fn segments(&self, control: &Control, wal: Option<&Path>) -> Option<Segments> {
+        let own = Some(self.own_log()).filter(|own| own.is_dir())?;
+        let folders = [own].into_iter().chain(wal.map(Path::to_owned)).collect();
+        Segments::of(control, control.timeline, folders).ok()
+    }
+
     /// The record that a server reads first; gives the numbers that it found in use.
     pub(super) fn checkpoint(&mut self, control: &Control, wal: Option<&Path>) -> Option<Ids> {
-        let root = self.cluster.root.clone();
-        let own = match self.cluster.major.as_str() {
-            "9.6" => root.join("pg_xlog"),
-            _ => root.join("pg_wal"),
-        };
-        if !own.is_dir() {
-            // Said already.
-            return None;
-        }
-        let folders = [own.clone()].into_iter().chain(wal.map(Path::to_owned)).collect();
-        let segments = Segments::of(control, control.timeline, folders).ok()?;
-        let path = own.join(segments.name_of(control.checkpoint_lsn));
+        let segments = self.segments(control, wal)?;
+        let path = self.own_log().join(segments.name_of(control.checkpoint_lsn));
         if let Err(error) = segments.open(control.checkpoint_lsn)
             && error.kind() != ErrorKind::NotFound
         {

@@ -47,6 +47,8 @@ const IMAGE_HAS_HOLE: u8 = 0x01;
 pub const OF_LOG: u8 = 0;
 /// `RM_XACT_ID`, ends of transactions, with the files that they drop.
 pub const OF_TRANSACTIONS: u8 = 1;
+/// `XLOG_XACT_OPMASK`: what `info` says of a transaction, without what the record holds besides.
+pub const TRANSACTION_OPERATION: u8 = 0x70;
 /// `RM_SMGR_ID`, creation and truncation of files.
 pub const OF_STORAGE: u8 = 2;
 /// `RM_CLOG_ID`, the log of transactions' status.
