@@ -49,10 +49,11 @@ use compression::{Unpacked, set_type, unpack_mariadb, unpack_mariadb_otherwise, 
 use encryption::Cipher;
 use fields::{
     BODY, CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW,
-    MARIADB_ENCRYPTED_PAYLOAD, MARIADB_PAYLOAD_BYTES, MYSQL_ORIGINAL_TYPE, PAGE_NUMBER, PAGE_TYPE,
-    SPACE_ID, TYPE_COMPRESSED, TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED,
-    TYPE_ENCRYPTED_RTREE, TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_RTREE,
-    read_u16, read_u32, read_u64, trailer_first, trailer_second,
+    MARIADB_ENCRYPTED_PAYLOAD, MARIADB_PAYLOAD, MARIADB_PAYLOAD_BYTES, MYSQL_ORIGINAL_TYPE,
+    MYSQL_STORED_BYTES, PAGE_NUMBER, PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED,
+    TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_COMPRESSED_MARK, TYPE_ENCRYPTED, TYPE_ENCRYPTED_RTREE,
+    TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, TYPE_RTREE, read_u16, read_u32, read_u64,
+    trailer_first, trailer_second,
 };
 use layout::{Form, Layout};
 
@@ -527,6 +528,24 @@ impl InnodbPages {
             }
             _ => Some(page_type),
         }
+    }
+
+    /// The bytes of a page that count: all but those behind the data of a page that is stored compressed.
+    ///
+    /// What lies there is left from an earlier page; no server reads it.
+    pub(crate) fn counted<'a>(&self, page: &'a [u8]) -> &'a [u8] {
+        let end = match (self.layout.form, read_u16(page, PAGE_TYPE)) {
+            (Form::FullCrc32, _) => compressed_bytes(&self.layout, page),
+            (Form::Old, TYPE_COMPRESSED) => {
+                Some(BODY.saturating_add(usize::from(read_u16(page, MYSQL_STORED_BYTES))))
+            }
+            (Form::Old, TYPE_PAGE_COMPRESSED) => {
+                let payload = usize::from(read_u16(page, MARIADB_PAYLOAD_BYTES));
+                Some(MARIADB_PAYLOAD.saturating_add(payload))
+            }
+            _ => None,
+        };
+        end.and_then(|end| page.get(..end)).unwrap_or(page)
     }
 
     /// Two versions of a page as they were before MySQL encrypted them, by what the second one says of

@@ -16,6 +16,8 @@ use crate::moment::lot;
 /// machine and database, so that not all begin at the same time.
 const DUE_SHARE: (i64, i64) = (3, 4);
 const EARLIER: i64 = 20;
+/// What could not be opened, and what was left over, is tried again so often.
+pub(crate) const AGAIN_AFTER: Duration = Duration::from_secs(300);
 
 /// What is known of a target as a whole.
 #[derive(Debug, Clone)]
@@ -240,18 +242,22 @@ impl Ledger {
         Ok((!left.is_empty()).then_some(Due::CatchUp))
     }
 
-    /// When the next run has something to do: now, if something is due.
+    /// When the next run has something to do: now, if something is due, but for what could not be
+    /// opened last time, which is tried again later.
     ///
     /// # Errors
     /// The ledger cannot be read.
     pub fn next_run(&self, target: TargetId, every: Duration, now: i64) -> Result<i64> {
+        let entry = self.entry(target)?;
         if self.due(target, every, now)?.is_some() {
-            return Ok(now);
+            let failed_at = entry.attempt_at.filter(|_| entry.error.is_some());
+            let again = failed_at.map(|at| at.saturating_add(int(AGAIN_AFTER.as_secs())));
+            return Ok(again.map_or(now, |again| again.max(now)));
         }
         let every = i64::try_from(every.as_secs()).unwrap_or(i64::MAX);
         let coverage = self.coverage(target, now)?;
         let since = coverage.oldest_at.unwrap_or(now);
-        Ok(since.saturating_add(due_age(every, &self.entry(target)?.name)))
+        Ok(since.saturating_add(due_age(every, &entry.name)))
     }
 
     /// Begins a pass; returns its number.
@@ -450,6 +456,19 @@ mod tests {
         let late = ledger.coverage(target, 3001).unwrap();
         assert!(late.overdue && late.pass_complete && late.oldest_unverified_seconds == 1001);
         assert_eq!(ledger.verdict(target, 3001).unwrap(), Verdict::Intact);
+    }
+
+    #[test]
+    fn what_could_not_be_opened_is_not_tried_at_once() {
+        let (_folder, _held, ledger, target, _) = verified();
+        let due = 2800;
+        assert_eq!(ledger.next_run(target, EVERY, due).unwrap(), due);
+        ledger
+            .db
+            .execute("UPDATE target SET error = 'no such file', attempt_at = 2790", [])
+            .unwrap();
+        assert_eq!(ledger.next_run(target, EVERY, due).unwrap(), 3090);
+        assert_eq!(ledger.next_run(target, EVERY, 4000).unwrap(), 4000, "nothing tries it");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use pagewarden::verify::Options;
 
 use super::Shared;
 use crate::config::{Configuration, Subject};
-use crate::ledger::passes::{Due, waiting_since};
+use crate::ledger::passes::{AGAIN_AFTER, Due, waiting_since};
 use crate::ledger::{Ledger, uint};
 use crate::moment::{self, lot};
 use crate::scrub::Scrub;
@@ -32,8 +32,6 @@ use crate::state::Held;
 
 /// With nothing due, files are listed again so often: new ones are due at once.
 const LIST_EVERY: Duration = Duration::from_secs(3600);
-/// What could not be opened, and what was left over, is tried again so often.
-const AGAIN_AFTER: Duration = Duration::from_secs(300);
 /// A budget is for a day.
 const BUDGET_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// A database with nothing to do is asked again so often.

@@ -36,25 +36,42 @@ pub fn decoded(name: &str) -> String {
     text
 }
 
+/// The parts of a file's name without the ending, as they are written there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// The table.
+    pub table: &'a str,
+    /// Its partition, if it has some.
+    pub partition: Option<&'a str>,
+    /// The partition inside that one.
+    pub sub: Option<&'a str>,
+}
+
+/// Takes a name without the ending apart.
+#[must_use]
+pub fn parts(stem: &str) -> Parts<'_> {
+    // ASCII lower case keeps places.
+    let split = |text: &str, mark: &str| {
+        let at = text.to_ascii_lowercase().find(mark)?;
+        Some((at, at.saturating_add(mark.len())))
+    };
+    let Some((end, begin)) = split(stem, "#p#") else {
+        return Parts { table: stem, partition: None, sub: None };
+    };
+    let (table, rest) = (stem.get(..end).unwrap_or(stem), stem.get(begin..).unwrap_or_default());
+    match split(rest, "#sp#") {
+        Some((end, begin)) => Parts { table, partition: rest.get(..end), sub: rest.get(begin..) },
+        None => Parts { table, partition: Some(rest), sub: None },
+    }
+}
+
 /// What a table's file is of, by its folder and its name without the ending:
 /// `shop.orders`, `shop.orders partition p0`.
 #[must_use]
 pub fn object(folder: &str, stem: &str) -> String {
-    let lower = stem.to_ascii_lowercase();
-    let (table, partition) = match lower.find("#p#") {
-        // ASCII lower case keeps places.
-        Some(at) => (stem.get(..at).unwrap_or(stem), stem.get(at.saturating_add(3)..)),
-        None => (stem, None),
-    };
+    let Parts { table, partition, sub } = parts(stem);
     let table = format!("{}.{}", decoded(folder), decoded(table));
     let Some(partition) = partition else { return table };
-    let at = partition.to_ascii_lowercase().find("#sp#");
-    let (partition, sub) = match at {
-        Some(at) => {
-            (partition.get(..at).unwrap_or(partition), partition.get(at.saturating_add(4)..))
-        }
-        None => (partition, None),
-    };
     match sub {
         Some(sub) => {
             format!("{table} partition {} subpartition {}", decoded(partition), decoded(sub))

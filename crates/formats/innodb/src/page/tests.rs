@@ -5,7 +5,8 @@
 use super::*;
 use crate::page::compression::set_type;
 use crate::page::fields::{
-    BODY, MYSQL_ALGORITHM, MYSQL_ORIGINAL_BYTES, MYSQL_ORIGINAL_TYPE, MYSQL_STORED_BYTES,
+    BODY, MARIADB_PAYLOAD, MYSQL_ALGORITHM, MYSQL_ORIGINAL_BYTES, MYSQL_ORIGINAL_TYPE,
+    MYSQL_STORED_BYTES,
 };
 
 const SIZE: usize = 4096;
@@ -48,8 +49,25 @@ fn compressed_by_mariadb(inner: &[u8]) -> Vec<u8> {
     set_type(&mut page, TYPE_PAGE_COMPRESSED);
     put(&mut page, KEY_VERSION, &2_u64.to_be_bytes());
     put(&mut page, MARIADB_PAYLOAD_BYTES, &u16::try_from(payload.len()).unwrap().to_be_bytes());
-    put(&mut page, fields::MARIADB_PAYLOAD, &payload);
+    put(&mut page, MARIADB_PAYLOAD, &payload);
     page
+}
+
+/// What a longer page left behind the payload is no part of the page.
+#[test]
+fn bytes_behind_a_payload_do_not_count() {
+    let inner = without_sum(0x18_b86f);
+    for stored in [compressed_by_mysql(&inner), compressed_by_mariadb(&inner)] {
+        let mut with_rest = stored.clone();
+        let last = with_rest.last_mut().unwrap();
+        *last = 0xE7;
+        assert!(matches!(pages().look(3, &with_rest, None), Look::Sound(..)), "a server reads it");
+        assert_eq!(pages().counted(&with_rest), pages().counted(&stored));
+        let mut other = stored.clone();
+        other[BODY + 9] ^= 1;
+        assert_ne!(pages().counted(&other), pages().counted(&stored));
+    }
+    assert_eq!(pages().counted(&inner).len(), SIZE);
 }
 
 fn pages() -> InnodbPages {

@@ -229,7 +229,7 @@ pub(super) fn same_pages(
                 continue;
             }
             let number = first.saturating_add(offset / page_size as u64);
-            if a == b {
+            if ours.1.pages.counted(a) == theirs.1.pages.counted(b) {
                 same = same.saturating_add(1);
             } else if is_sound(&ours.1.pages, number, a) && is_sound(&theirs.1.pages, number, b) {
                 other = Some(number);

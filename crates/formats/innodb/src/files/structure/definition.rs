@@ -132,8 +132,17 @@ const FULLTEXT: u64 = 4;
 /// The longest JSON that is unpacked: a table of 1017 columns has a quarter of it.
 const JSON_BYTES_MAX: u64 = 16 << 20;
 
+/// What the SDI of a file says.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Of a table with partitions, those of all of them.
+    pub(super) indexes: Indexes,
+    /// The first partition, whose file has the SDI of all.
+    pub(super) first_partition: Option<String>,
+}
+
 /// Adds what the SDI on such a page says.
-pub(super) fn read_sdi(page: &IndexPage<'_>, outside: impl Fn(u32) -> Vec<u8>, to: &mut Indexes) {
+pub(super) fn read_sdi(page: &IndexPage<'_>, outside: impl Fn(u32) -> Vec<u8>, to: &mut Told) {
     const KIND_TABLE: u32 = 1;
     const SIZE: usize = 29;
     const JSON: usize = 33;
@@ -167,13 +176,15 @@ fn value_of(data: &Value, wanted: &str) -> Option<u64> {
     pairs.find(|(name, _)| *name == wanted)?.1.parse().ok()
 }
 
-fn of_json(json: &Value, to: &mut Indexes) -> Option<()> {
+fn of_json(json: &Value, to: &mut Told) -> Option<()> {
     /// Of full-text search: the columns that the server adds are in the records, and not here.
     const HIDDEN_BY_ENGINE: u64 = 3;
     let table = json.get("dd_object")?;
     if table["hidden"] == HIDDEN_BY_ENGINE {
         return None;
     }
+    let first_partition = table["partitions"].as_array().and_then(|all| all.first());
+    to.first_partition = first_partition.and_then(|it| it["name"].as_str()).map(ToOwned::to_owned);
     let columns = table.get("columns")?.as_array()?;
     let fields: Vec<_> = (0_usize..).zip(columns).map(|(at, it)| column(at, it)).collect();
     let is_altered_by = |column: &Value| {
@@ -203,7 +214,7 @@ fn of_json(json: &Value, to: &mut Indexes) -> Option<()> {
                 });
                 let is_in_order = columns.filter_map(place).is_sorted();
                 let is_altered = (is_altered || !is_in_order) && at == 0;
-                to.insert(id, Arc::new(Index { clustered, root, is_altered, ..read }));
+                to.indexes.insert(id, Arc::new(Index { clustered, root, is_altered, ..read }));
             }
         }
     }

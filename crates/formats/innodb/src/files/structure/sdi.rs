@@ -1,16 +1,20 @@
 //! Where the definitions of indexes come from: the dictionary of a directory, read once, or the file.
+//!
+//! Of a table with partitions, MySQL keeps them in the file of the first one alone. A partition that
+//! was exchanged with a table may have come with definitions of its own: those are older.
 
 #![deny(clippy::arithmetic_side_effects)]
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use flate2::read::ZlibDecoder;
 
-use crate::files::structure::definition::{Index, Indexes, read_sdi};
+use crate::files::names;
+use crate::files::structure::definition::{Index, Indexes, Told, read_sdi};
 use crate::files::structure::{dictionary, transactions, zip};
 use crate::files::system::sdi_root;
 use crate::page::compression::{Unpacked, unpack_mysql};
@@ -29,6 +33,8 @@ pub(in crate::files) struct Definitions {
     /// The folder of the system tablespace.
     folder: Option<PathBuf>,
     by_dictionary: OnceLock<HashMap<u32, Indexes>>,
+    /// Of tables with partitions, by their files' names up to the partition.
+    by_table: Mutex<HashMap<PathBuf, Indexes>>,
     last_transaction: OnceLock<Option<u64>>,
 }
 
@@ -46,18 +52,48 @@ impl Definitions {
 
     pub(super) fn of_file(&self, path: &Path, layout: Layout) -> Indexes {
         let Some(pages) = Pages::open(path, layout) else { return Indexes::new() };
-        pages.indexes().unwrap_or_else(|| {
-            let read = || {
-                let folder = self.folder.as_deref();
-                folder.and_then(|it| dictionary::indexes(it).ok()).unwrap_or_default()
-            };
-            let all = self.by_dictionary.get_or_init(read);
-            let own = pages.read(0).and_then(|first| all.get(&read_u32(&first, SPACE_ID)).cloned());
-            let mut own = own.unwrap_or_default();
-            pages.mark_altered(&mut own);
-            own
-        })
+        if let Some(told) = pages.told() {
+            let of_table = self.of_partitions(path, layout);
+            return of_table.filter(|it| !it.is_empty()).unwrap_or(told.indexes);
+        }
+        let read = || {
+            let folder = self.folder.as_deref();
+            folder.and_then(|it| dictionary::indexes(it).ok()).unwrap_or_default()
+        };
+        let all = self.by_dictionary.get_or_init(read);
+        let own = pages.read(0).and_then(|first| all.get(&read_u32(&first, SPACE_ID)).cloned());
+        let mut own = own.unwrap_or_default();
+        pages.mark_altered(&mut own);
+        own
     }
+
+    /// What the file of the first partition says; `None` if the file is of no partition.
+    fn of_partitions(&self, path: &Path, layout: Layout) -> Option<Indexes> {
+        let parts = names::parts(path.file_stem()?.to_str()?);
+        parts.partition?;
+        let mut by_table = self.by_table.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = || by_first_partition(path.parent()?, parts.table, layout);
+        let table = by_table.entry(path.with_file_name(parts.table));
+        Some(table.or_insert_with(|| read().unwrap_or_default()).clone())
+    }
+}
+
+/// The definitions of a table, from the file of the partition that they name as the first.
+fn by_first_partition(folder: &Path, table: &str, layout: Layout) -> Option<Indexes> {
+    for entry in fs::read_dir(folder).ok()?.flatten() {
+        let path = entry.path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        let parts = stem.map(names::parts).filter(|it| it.table == table);
+        let partition = parts.and_then(|it| it.partition).map(names::decoded);
+        let is_tablespace = path.extension().is_some_and(|ending| ending == "ibd");
+        let Some(partition) = partition.filter(|_| is_tablespace) else { continue };
+        let told = Pages::open(&path, layout).and_then(|pages| pages.told());
+        let Some(Told { indexes, first_partition: Some(first) }) = told else { continue };
+        if first.to_lowercase() == partition.to_lowercase() {
+            return Some(indexes);
+        }
+    }
+    None
 }
 
 struct Pages {
@@ -103,10 +139,10 @@ impl Pages {
     }
 
     /// `None` if the file has no definitions.
-    fn indexes(&self) -> Option<Indexes> {
+    fn told(&self) -> Option<Told> {
         let first = self.read(0)?;
         let mut number = u32::try_from(sdi_root(&self.layout, &first)?).ok()?;
-        let mut found = Indexes::new();
+        let mut found = Told::default();
         let mut page = self.read_index(number)?;
         for _ in 0..LEVELS_MAX {
             let index = IndexPage::new(&page)?;
