@@ -24,7 +24,7 @@ check:
 quick:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings
-	./scripts/tests.sh cargo test --workspace --locked --quiet --lib -- --skip servers::
+	PAGEWARDEN_SEEDS=2 ./scripts/tests.sh cargo test --workspace --locked --quiet --lib -- --skip servers::
 
 servers:
 	./scripts/needs.sh

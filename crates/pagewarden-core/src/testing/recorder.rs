@@ -371,6 +371,19 @@ impl Remains {
         }
     }
 
+    /// The files as they would be laid out.
+    pub fn image(&self) -> Image {
+        let mut image = Image::new();
+        for (name, file) in &self.names {
+            let parent = name.parent().unwrap_or(Path::new(""));
+            // A folder that was lost takes with it what was in it.
+            if parent == Path::new("") || image.get(parent) == Some(&None) {
+                image.insert(name.clone(), file.map(|file| self.files[file].clone()));
+            }
+        }
+        image
+    }
+
     /// Puts it into an empty folder.
     pub fn lay_out(&self, root: &Path) {
         let mut first: HashMap<usize, PathBuf> = HashMap::new();

@@ -78,9 +78,7 @@ fn power_failure_without_syncs_would_be_noticed() {
     let mut changes = whole_record(&root);
     changes.retain(|change| !matches!(change, Change::Sync(_)));
     let mut dice = Dice(3);
-    let folder = in_memory();
-    Remains::of(&before, &changes, &mut dice).lay_out(folder.path());
-    let after = image(folder.path());
+    let after = Remains::of(&before, &changes, &mut dice).image();
     let torn = before.iter().any(|(name, bytes)| {
         let Some(bytes) = bytes else { return false };
         let now = after[name].as_ref().unwrap();

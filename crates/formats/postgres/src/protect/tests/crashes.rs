@@ -137,9 +137,7 @@ fn power_failure_without_syncs_would_be_noticed() {
     let mut dice = Dice(3);
     let mut lies = 0;
     for _ in 0..20 {
-        let folder = in_memory();
-        Remains::of(&before, &changes, &mut dice).lay_out(folder.path());
-        let after = image(folder.path());
+        let after = Remains::of(&before, &changes, &mut dice).image();
         let claims = setting(&after) == Some(Protection::Checksum);
         lies += u32::from(claims && !all_pages_are_right(&before, &after));
     }
@@ -179,9 +177,7 @@ fn what_another_run_wrote_is_on_the_device_before_the_control_file_claims_it() {
     let lies = |changes: &[Change]| {
         let mut dice = Dice(5);
         let lies = |_: &usize| {
-            let folder = in_memory();
-            Remains::of(&before, changes, &mut dice).lay_out(folder.path());
-            let after = image(folder.path());
+            let after = Remains::of(&before, changes, &mut dice).image();
             let claims = setting(&after) == Some(Protection::Checksum);
             claims && !all_pages_are_right(&before, &after)
         };
