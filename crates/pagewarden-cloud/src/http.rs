@@ -159,9 +159,10 @@ impl Patient {
                 let status = answer.status();
                 status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
             }
-            // A server that said nothing for a minute was given time enough.
+            // A server that said nothing for a minute was given time enough. What is put may be there by
+            // now: of a part the last one counts, and `Upload` looks whether an object is its own.
             Err(error) => {
-                matches!(*request.method(), Method::GET | Method::HEAD)
+                matches!(*request.method(), Method::GET | Method::HEAD | Method::PUT)
                     && self.has_answered.load(Ordering::Relaxed)
                     && error.kind() != HttpErrorKind::Timeout
             }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use object_store::path::Path as Key;
 use object_store::{
-    Error, GetOptions, MultipartUpload, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    Error, GetOptions, MultipartUpload, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload,
 };
 use tokio::task::JoinHandle;
 
@@ -207,13 +208,30 @@ impl Upload {
         let Access { store, secrets, .. } = self.access.clone();
         let (key, part) = (self.key.clone(), std::mem::take(&mut self.part));
         self.wait(async move {
+            let payload = PutPayload::from(part);
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-            let put = store.put_opts(&key, PutPayload::from(part), options).await;
-            put.map(drop).map_err(|error| match error {
+            let Err(error) = store.put_opts(&key, payload.clone(), options).await else {
+                return Ok(());
+            };
+            // It was made, and the answer was lost: when asked again, the store says that there is one.
+            if is_there(store.as_ref(), &key, &payload).await {
+                return Ok(());
+            }
+            Err(match error {
                 Error::AlreadyExists { .. } => io::Error::new(io::ErrorKind::AlreadyExists, EXISTS),
                 error => secrets.hide(&error),
             })
         })
+    }
+}
+
+/// True if the store has an object of these very bytes.
+async fn is_there(store: &dyn ObjectStore, key: &Key, wanted: &PutPayload) -> bool {
+    match store.get_opts(key, GetOptions::default()).await {
+        Ok(there) if there.meta.size == wanted.content_length() as u64 => {
+            there.bytes().await.is_ok_and(|bytes| bytes.iter().eq(wanted.iter().flatten()))
+        }
+        _ => false,
     }
 }
 

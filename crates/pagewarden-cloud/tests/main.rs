@@ -395,6 +395,9 @@ fn what_is_not_written_to_its_end_leaves_nothing() {
         ("partNumber=2", usize::MAX, Fault::Status(500), false),
         ("partNumber=3", usize::MAX, Fault::Status(403), false),
         ("partNumber=1&", usize::MAX, Fault::CutBody, false),
+        // The part was taken, and the answer was lost; or the connection broke before.
+        ("partNumber=1&", 2, Fault::CutBody, true),
+        ("partNumber=2", 2, Fault::Hangup, true),
         ("POST /bucket/a/new?uploadId", usize::MAX, Fault::Status(400), false),
         // The object was made, and the answer was lost.
         ("POST /bucket/a/new?uploadId", usize::MAX, Fault::CutBody, true),
@@ -408,6 +411,29 @@ fn what_is_not_written_to_its_end_leaves_nothing() {
         assert!(!is_written || server.get("a/new").unwrap() == large(), "{case}");
         assert_eq!((server.unfinished(), clouds.left_behind()), (0, None), "{case}");
         assert!(!case.contains("canary"), "{case}");
+    }
+}
+
+/// Asked again, the store says that there is such an object: the very one that was sent.
+#[test]
+fn object_in_one_request_is_written_also_where_the_connection_breaks() {
+    const PUT: &str = "PUT /bucket/a/new";
+    for (times, fault, is_written) in [
+        (1, Fault::CutBody, true),
+        (2, Fault::Hangup, true),
+        (usize::MAX, Fault::Hangup, false),
+        (usize::MAX, Fault::Status(403), false),
+    ] {
+        let server = Server::start();
+        server.fail(PUT, times, fault);
+        let clouds = Clouds::new(settings(&server)).unwrap();
+        let mut upload = clouds.upload(Path::new("s3://bucket/a/new"), Some(5)).unwrap();
+        upload.refuse_existing().unwrap();
+        upload.write_all(b"small").unwrap();
+        let result = upload.finish();
+        assert_eq!(result.is_ok(), is_written, "{times} {fault:?}: {result:?}");
+        let there = server.get("a/new");
+        assert_eq!(there.as_deref(), is_written.then_some(&b"small"[..]), "{times} {fault:?}");
     }
 }
 
