@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::damage::Dice;
 use crate::mariadb_samples::{Shape, copy, inside, installation, listing, server_with, tables};
-use crate::runner::{pagewarden, run};
+use crate::runner::{check, pagewarden, run};
 
 /// A server of either kind.
 enum Server {
@@ -639,6 +639,26 @@ fn other_keys_than_those_of_mariadb_are_refused_in_words() {
     assert!(json["warnings"].to_string().contains("--keyring"), "{json}");
     let other = "1;ffffffffffffffffffffffffffffffff\n";
     is_refused_with_other_keys_and_repaired_with_its_own(&sample, &work, other);
+}
+
+/// The sums are those of what is stored, and fit without any key; a server with other keys opens nothing.
+#[test]
+fn keys_that_do_not_open_tables_of_mariadb_are_told_though_sums_fit() {
+    for algorithm in ["full_crc32", "crc32"] {
+        let Some(sample) = of_mariadb(algorithm, 16, true) else { return };
+        let (folder, root) = (tempfile::tempdir().unwrap(), inside(&sample.last));
+        let verdict = |keyring: &Path| {
+            let report = check(["--keyring".as_ref(), keyring.as_os_str(), root.as_os_str()]);
+            report.report().verdict().to_owned()
+        };
+        assert_eq!(verdict(&sample.server.keyring().unwrap()), "intact");
+        for keys in ["1;ffffffffffffffffffffffffffffffff\n", "9;ffffffffffffffffffffffffffffffff\n"]
+        {
+            let other = folder.path().join("keys");
+            fs::write(&other, keys).unwrap();
+            assert_eq!(verdict(&other), "incomplete", "{algorithm} {keys}");
+        }
+    }
 }
 
 /// A device that kept the old ends of pages, and wrote the new middle: nothing on such a page says

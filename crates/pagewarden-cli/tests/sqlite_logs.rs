@@ -271,6 +271,14 @@ fn damaged_record_of_a_hot_journal_is_suspect_and_a_sound_one_is_not() {
     assert!(found[0]["detail"].as_str().unwrap().contains("record 2 of"), "{}", report.json);
     let text = check_text([&database]).stdout;
     assert!(text.contains("copy.db-journal"), "{text}");
+    // The same journal, sound, and cut in its second record.
+    journal.write_all_at(&byte, at).unwrap();
+    journal.set_len(512 + (1024 + 8) + 100).unwrap();
+    let report = check([&database]).report();
+    let found = findings(&report);
+    assert_eq!((report.verdict(), found.len()), ("suspect", 1), "{}", report.json);
+    assert_eq!((&found[0]["kind"], &found[0]["offset"]), (&"truncated".into(), &1544.into()));
+    assert!(found[0]["detail"].as_str().unwrap().contains("record 2 of"), "{}", report.json);
 }
 
 /// Transactions of all kinds: small, spilling, rolled back, with savepoints and checkpoints.

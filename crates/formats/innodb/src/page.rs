@@ -46,7 +46,7 @@ pub(crate) mod stamp;
 
 use allocation::AllocationMap;
 use compression::{Unpacked, set_type, unpack_mariadb, unpack_mariadb_otherwise, unpack_mysql};
-use encryption::Cipher;
+use encryption::{Cipher, is_encrypted_by_mariadb};
 use fields::{
     BODY, CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW,
     MARIADB_ENCRYPTED_PAYLOAD, MARIADB_PAYLOAD, MARIADB_PAYLOAD_BYTES, MYSQL_ORIGINAL_TYPE,
@@ -100,6 +100,9 @@ pub struct InnodbPages {
     pub never_zero: (Vec<u64>, Option<Severity>),
     /// What opens encrypted pages.
     pub cipher: Option<Cipher>,
+    /// The keys that were given do not open what MariaDB encrypted: no server reads it with them, though
+    /// the sums of what is stored fit.
+    pub keys_do_not_open: bool,
     /// Pages may have been encrypted since the first one was written, which then has no key.
     pub may_be_encrypted_since: bool,
     /// Pages that MariaDB compressed and encrypted in the old layout have a sum that fits, in this
@@ -122,6 +125,7 @@ impl InnodbPages {
             severities: Severities::at_rest(),
             never_zero: (Vec::new(), None),
             cipher: None,
+            keys_do_not_open: false,
             may_be_encrypted_since: false,
             locked_pages_have_sums: false,
             folds: AtomicBool::new(false),
@@ -241,6 +245,12 @@ impl InnodbPages {
         };
         match self.identity_fault(number, page, content) {
             Some(fault) => Look::Faulty(Fault { protection, ..fault }),
+            None if self.keys_do_not_open
+                && number != 0
+                && is_encrypted_by_mariadb(self.layout.form, page) =>
+            {
+                Look::Sound(Standing::Unverifiable, protection)
+            }
             None => Look::Sound(standing, protection),
         }
     }

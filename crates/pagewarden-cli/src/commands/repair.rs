@@ -231,7 +231,8 @@ fn last_line(outcome: &Outcome) -> String {
     }
     match outcome.verdict {
         Verdict::NothingToRepair if outcome.warnings.is_empty() => {
-            "Nothing to repair: no page is damaged".to_owned()
+            "Nothing to repair: no page fails its own test; what check --structure finds is not looked for"
+                .to_owned()
         }
         Verdict::NothingToRepair => {
             "Nothing to repair was found; the warnings say what was not looked at".to_owned()

@@ -195,15 +195,17 @@ impl Feed {
                 Ok(cipher) => pages.cipher = Some(cipher),
                 Err(reason) => problem = Some(reason),
             }
+            pages.keys_do_not_open = matches!(info, KeyInfo::MariaDb { .. }) && problem.is_some();
         }
         let lock = Lock::of(key_info.as_ref(), pages.cipher.is_some(), problem.as_deref());
+        let keys_do_not_open = pages.keys_do_not_open;
         let mut file = PageFile {
             first_page: PageNo(geometry.first_page),
             format: Arc::new(pages),
             ..self.page_file()
         };
         let may_be_locked = layout.may_be_encrypted || layout.may_be_page_compressed;
-        if may_be_locked && layout.form != Form::FullCrc32 {
+        if (may_be_locked && layout.form != Form::FullCrc32) || keys_do_not_open {
             self.before.untested.watch(&mut file, lock);
         }
         // A file that was being made is blank as a whole.

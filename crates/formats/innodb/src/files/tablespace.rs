@@ -402,6 +402,8 @@ impl Opened<'_> {
                 Ok(cipher) => format.cipher = Some(cipher),
                 Err(reason) => problem = Some(reason),
             }
+            let is_mariadb = matches!(info, KeyInfo::MariaDb { .. });
+            format.keys_do_not_open = is_mariadb && problem.is_some();
         }
         format.locked_pages_have_sums = self.locked_pages_have_sums();
         self.look_at_fixed_pages(&mut format, header, &mut steps);
@@ -422,10 +424,12 @@ impl Opened<'_> {
         let has_key = format.cipher.is_some();
         let is_marked = layout.may_be_encrypted || layout.may_be_page_compressed;
         let may_be_locked = is_marked || self.context.may_be_encrypted_since;
-        let lock = (may_be_locked && layout.form != Form::FullCrc32).then(|| match is_marked {
-            true => Lock::of(key_info.as_ref(), has_key, problem.as_deref()),
-            false => Lock::since_first_page(),
-        });
+        let needs_key = may_be_locked && layout.form != Form::FullCrc32;
+        let lock =
+            (needs_key || format.keys_do_not_open).then(|| match is_marked || key_info.is_some() {
+                true => Lock::of(key_info.as_ref(), has_key, problem.as_deref()),
+                false => Lock::since_first_page(),
+            });
         let format = Arc::new(format);
         let file = self.page_file(&format, severities.partial_page);
         Tablespace {
@@ -557,7 +561,11 @@ impl Opened<'_> {
                 Some(Unpacked::Unsupported) | None => {}
             }
         }
-        if was_wrong {
+        let pages = self.head.chunks_exact(self.geometry.layout.page_size.max(1));
+        let space = self.geometry.space_id.unwrap_or_default();
+        let opened = pages.map(|page| cipher.opens_index(self.geometry.layout.form, space, page));
+        let opened: Vec<_> = opened.flatten().collect();
+        if was_wrong || (!opened.is_empty() && !opened.contains(&true)) {
             return Err(
                 "the key of the key file is another one, or its cipher is not AES_CBC".to_owned()
             );

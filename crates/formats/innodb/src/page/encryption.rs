@@ -39,12 +39,13 @@ use cbc::cipher::{BlockModeDecrypt, KeyIvInit};
 
 use super::compression::{Algorithm, Unpacked, restore_type, set_type, unpack, unpack_mysql};
 use super::fields::{
-    BODY, EXTENT_DESCRIPTORS, LSN, MARIADB_ENCRYPTED_ALGORITHM, MARIADB_ENCRYPTED_PAYLOAD,
-    MARIADB_PAYLOAD_BYTES, MYSQL_STORED_BYTES, MYSQL_VERSION, PAGE_NUMBER, PAGE_TYPE, SPACE_ID,
-    TYPE_COMPRESSED, TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_ENCRYPTED_RTREE, TYPE_RTREE, read_u16,
-    read_u32, read_u64,
+    BODY, EXTENT_DESCRIPTORS, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN,
+    MARIADB_ENCRYPTED_ALGORITHM, MARIADB_ENCRYPTED_PAYLOAD, MARIADB_PAYLOAD_BYTES,
+    MYSQL_STORED_BYTES, MYSQL_VERSION, PAGE_NUMBER, PAGE_TYPE, SPACE_ID, TYPE_COMPRESSED,
+    TYPE_COMPRESSED_AND_ENCRYPTED, TYPE_ENCRYPTED_RTREE, TYPE_RTREE, read_u16, read_u32, read_u64,
 };
-use super::layout::Layout;
+use super::index::TYPE_INDEX;
+use super::layout::{Form, Layout};
 use pagewarden_core::crc::crc32c;
 
 const BLOCK: usize = 16;
@@ -328,6 +329,43 @@ impl Cipher {
         true
     }
 
+    /// True if this key opens a page of an index that MariaDB encrypted: it has the name of the lowest
+    /// record where each such page has it. `None` of another page. It is tried as both of MariaDB's
+    /// ciphers.
+    #[must_use]
+    pub fn opens_index(&self, form: Form, space: u32, page: &[u8]) -> Option<bool> {
+        /// By the form of the records.
+        const PLACES: [usize; 2] = [99, 101];
+        const NAME: &[u8] = b"infimum";
+        const BEGIN_BYTES: usize = 96;
+        let Self::MariaDb { key } = self else { return None };
+        // No vector is needed for what is behind the first block.
+        let body = match form {
+            Form::Old => BODY,
+            Form::FullCrc32 => KEY_VERSION,
+            Form::Zip => return None,
+        };
+        if read_u16(page, PAGE_TYPE) != TYPE_INDEX || !is_encrypted_by_mariadb(form, page) {
+            return None;
+        }
+        let begin: [u8; BEGIN_BYTES] = *page.get(body..)?.first_chunk()?;
+        let has_name = |clear: &[u8]| {
+            let places = PLACES.iter().filter_map(|place| place.checked_sub(body));
+            places.into_iter().any(|at| clear.get(at..).is_some_and(|it| it.starts_with(NAME)))
+        };
+        let mut chained = begin;
+        decrypt_mariadb_run(key, mariadb_vector(space, page), &mut chained);
+        let mut counted = begin;
+        let mut counter = u128::from_be_bytes(mariadb_vector(space, page));
+        for block in counted.as_chunks_mut::<BLOCK>().0 {
+            let mut mask = counter.to_be_bytes();
+            Aes128::new(key.into()).encrypt_block((&mut mask).into());
+            block.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
+            counter = counter.wrapping_add(1);
+        }
+        Some(has_name(&chained) || has_name(&counted))
+    }
+
     /// The page in a page of MariaDB's type 37401; `None` without a key for it.
     #[must_use]
     pub fn decrypt_mariadb(&self, page: &[u8]) -> Option<Unpacked> {
@@ -342,7 +380,7 @@ impl Cipher {
             return Some(Unpacked::Broken("its payload has an impossible length"));
         };
         let mut clear = payload.to_vec();
-        decrypt_mariadb_run(key, mariadb_vector(page), &mut clear);
+        decrypt_mariadb_run(key, mariadb_vector(read_u32(page, SPACE_ID), page), &mut clear);
         Some(unpack(algorithm, &clear, page.len()))
     }
 }
@@ -364,9 +402,20 @@ fn decrypt_mysql_run(key: &[u8; KEY_BYTES], vector: &[u8; BLOCK], bytes: &mut [u
     decrypt_blocks_256(key, vector, bytes);
 }
 
-fn mariadb_vector(page: &[u8]) -> [u8; BLOCK] {
+/// True of a page that MariaDB encrypted, and that has its sum all the same: it is that of what is stored.
+pub(crate) fn is_encrypted_by_mariadb(form: Form, page: &[u8]) -> bool {
+    let key_version = match form {
+        Form::FullCrc32 => KEY_VERSION_FULL_CRC32,
+        // Such pages have another number there.
+        _ if read_u16(page, PAGE_TYPE) == TYPE_RTREE => return false,
+        Form::Old | Form::Zip => KEY_VERSION,
+    };
+    read_u32(page, key_version) != 0
+}
+
+fn mariadb_vector(space: u32, page: &[u8]) -> [u8; BLOCK] {
     let mut vector = [0; BLOCK];
-    let parts = read_u32(page, SPACE_ID)
+    let parts = space
         .to_le_bytes()
         .into_iter()
         .chain(read_u32(page, PAGE_NUMBER).to_le_bytes())

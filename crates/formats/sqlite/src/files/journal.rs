@@ -68,30 +68,34 @@ pub fn look(database: &File, path: &Path) -> Vec<Step> {
     }
 }
 
-/// A record without its sum.
+/// A record without its sum, or one that is not there.
 #[derive(Debug)]
 struct Broken {
     record: u32,
     records: u32,
     page: u32,
     offset: u64,
-    stored: u32,
-    computed: u32,
+    /// The stored sum and the right one; `None` where the journal ends before the record does.
+    sums: Option<(u32, u32)>,
 }
 
 impl Broken {
     fn finding(&self, name: &str) -> Finding {
+        let (record, records) = (self.record, self.records);
+        let (kind, what) = match self.sums {
+            Some(_) => (Kind::Checksum, "does not have its sum"),
+            None => (Kind::Truncated, "is not there: the journal ends before"),
+        };
         let detail = format!(
-            "record {} of {} that the journal counts does not have its sum: SQLite will stop \
-             undoing here, and take the database for whole; a power loss leaves this, and so does \
-             damage to the journal",
-            self.record, self.records
+            "record {record} of {records} that the journal counts {what}: SQLite will stop undoing here, \
+             and take the database for whole; a power loss leaves this, and so does damage to the journal"
         );
         let page = (self.page != 0).then_some(PageNo(u64::from(self.page)));
-        let hex = |sum: u32| Some(format!("{sum:08x}"));
-        Finding::of_file(name, Severity::Suspect, Kind::Checksum, detail)
+        let hex = |sum: u32| format!("{sum:08x}");
+        let (stored, computed) = self.sums.unzip();
+        Finding::of_file(name, Severity::Suspect, kind, detail)
             .at(page, Some(ByteOffset(self.offset)))
-            .with_sums(hex(self.stored), hex(self.computed))
+            .with_sums(stored.map(hex), computed.map(hex))
             .with_hint(HINT_LOG)
     }
 }
@@ -144,14 +148,16 @@ fn first_broken(file: &File, bytes: u64) -> Result<Option<Broken>, (u64, io::Err
         offset = offset.saturating_add(sector_bytes);
         let mut record = vec![0; page_bytes.saturating_add(RECORD_EXTRA_BYTES)];
         for number in 0..header.records {
-            // A journal that was cut is at its end there.
+            let at = |page, sums| {
+                let (record, records) = (number.saturating_add(1), header.records);
+                Ok(Some(Broken { record, records, page, offset, sums }))
+            };
             if offset.saturating_add(to_u64(record.len())) > bytes {
-                return Ok(None);
+                return at(0, None);
             }
             read(file, &mut record, offset)?;
             if let Some((page, stored, computed)) = broken(&record, header.nonce) {
-                let (record, records) = (number.saturating_add(1), header.records);
-                return Ok(Some(Broken { record, records, page, offset, stored, computed }));
+                return at(page, Some((stored, computed)));
             }
             offset = offset.saturating_add(to_u64(record.len()));
         }
