@@ -181,6 +181,33 @@ fn checkpoint_block(data_dir: &Path) -> (std::path::PathBuf, u64) {
     found.unwrap()
 }
 
+/// The dictionary is read with its key: what it names is missing with and without encryption.
+#[test]
+fn file_that_an_encrypted_dictionary_names_is_missing() {
+    use std::ffi::OsStr;
+
+    let Some(installation) = Installation::for_test().unwrap() else { return };
+    let mut server = Server::install_with_keyring(&installation, &[]).unwrap();
+    let data_dir = server.data_dir().to_owned();
+    let keyring = server.keyring().unwrap();
+    let with_key = || check([OsStr::new("--keyring"), keyring.as_os_str(), data_dir.as_os_str()]);
+    server.start().unwrap();
+    server
+        .sql(
+            "ALTER TABLESPACE mysql ENCRYPTION = 'Y'; CREATE DATABASE shop;
+             CREATE TABLE shop.t (id int PRIMARY KEY) ENCRYPTION = 'Y'; INSERT INTO shop.t VALUES (1)",
+        )
+        .unwrap();
+    server.stop().unwrap();
+    let outcome = with_key();
+    assert_eq!((outcome.status, outcome.report().verdict()), (Some(0), "intact"));
+    fs::remove_file(data_dir.join("shop/t.ibd")).unwrap();
+    let outcome = with_key();
+    let found = outcome.report().serious();
+    assert_eq!((outcome.status, found.len()), (Some(1), 1), "{found:?}");
+    assert_eq!((found[0].file.as_str(), found[0].kind.as_str()), ("shop/t.ibd", "missing"));
+}
+
 #[test]
 fn log_that_mysql_encrypts_is_tested_with_its_key_and_never_called_intact_without() {
     use std::ffi::OsStr;

@@ -46,7 +46,7 @@ pub(crate) mod stamp;
 
 use allocation::AllocationMap;
 use compression::{Unpacked, set_type, unpack_mariadb, unpack_mariadb_otherwise, unpack_mysql};
-use encryption::{Cipher, is_encrypted_by_mariadb};
+use encryption::{Cipher, Opens, is_encrypted_by_mariadb};
 use fields::{
     BODY, CHECKSUM, ENCRYPTED_SUM, KEY_VERSION, KEY_VERSION_FULL_CRC32, LSN, LSN_LOW,
     MARIADB_ENCRYPTED_PAYLOAD, MARIADB_PAYLOAD, MARIADB_PAYLOAD_BYTES, MYSQL_ORIGINAL_TYPE,
@@ -580,6 +580,19 @@ impl InnodbPages {
             is_decrypted.then_some(())?;
         }
         Some(clear)
+    }
+
+    /// A page of an index that passes its test, as it was before it was encrypted; `None` if there is no
+    /// key that opens it, or if it is compressed, too.
+    pub(crate) fn decrypted(&self, page: &[u8]) -> Option<Vec<u8>> {
+        match &self.cipher {
+            Some(cipher @ Cipher::MariaDb { .. }) => {
+                let (form, space) = (self.layout.form, self.space_id?);
+                let opens = cipher.opens_index(form, space, page)?;
+                (opens == Opens::Chained).then(|| cipher.decrypt_mariadb_page(form, space, page))?
+            }
+            _ => self.in_the_clear([page, page]).map(|[_, clear]| clear),
+        }
     }
 
     /// A page that MySQL encrypted.

@@ -22,15 +22,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::files::absent::{self, Present};
 use crate::files::doublewrite::TRANSACTION_PAGE;
 use crate::files::places::Places;
 use crate::files::redo::{self, MYSQL_FOLDER, NoLog, creator, gaps, newest_checkpoint};
 use crate::files::state::{Circumstances, State, is_in_use};
+use crate::files::tables::Keys;
 use crate::files::tablespace::{Context, open_file};
 use crate::files::{aria_control, dictionary, frm, myisam, tables};
 use crate::page::Look;
+use crate::page::encryption::Keyring;
 use crate::page::fields::{BODY, read_u32};
 use crate::page::layout::Writer;
 use pagewarden_core::database::Step;
@@ -79,11 +82,18 @@ pub(super) struct Books {
     checkpoint: Option<u64>,
     /// The size of the pages of the system tablespace.
     page_bytes: u64,
+    /// The keys that were given.
+    keyring: Option<Arc<Keyring>>,
 }
 
 impl Books {
     /// Of a data directory that is about to be walked through.
-    pub(super) fn new(root: &Path, state: &State, page_bytes: u64) -> Self {
+    pub(super) fn new(
+        root: &Path,
+        state: &State,
+        page_bytes: u64,
+        keyring: Option<Arc<Keyring>>,
+    ) -> Self {
         Self {
             root: root.to_owned(),
             places: Places::of(root),
@@ -93,7 +103,12 @@ impl Books {
             is_backup: state.label.is_some(),
             checkpoint: state.log.as_ref().map(|log| log.checkpoint),
             page_bytes,
+            keyring,
         }
+    }
+
+    fn keys(&self) -> Keys<'_> {
+        self.keyring.as_ref()
     }
 
     /// True where two files with one number keep the server from starting: MySQL from 8.0 on looks for
@@ -110,7 +125,8 @@ impl Books {
         if !self.circumstances.is_settled() || mariadb_version(&creator) < Some(FIRST_BY_NAME) {
             return None;
         }
-        let named = tables::named(self.places.system.as_deref().unwrap_or(&self.root)).ok()?;
+        let named =
+            tables::named(self.places.system.as_deref().unwrap_or(&self.root), self.keys()).ok()?;
         let number_of = |file: &str| named.iter().find(|one| one.file == file).map(|one| one.space);
         let [one, other] = files;
         match [number_of(one), number_of(other)] {
@@ -211,18 +227,22 @@ impl Books {
             return Vec::new();
         }
         let named = match is_mysql8 {
-            true => dictionary::named(folder),
-            false => tables::named(folder),
+            true => dictionary::named(folder, self.keys()),
+            false => tables::named(folder, self.keys()),
         };
         let definitions = if is_mysql8 || absent::is_partial(&self.root) {
             Vec::new()
         } else {
             let creator = creator(&self.root).unwrap_or_default();
             let is_atomic = mariadb_version(&creator) >= Some(FIRST_ATOMIC);
-            frm::steps(&self.root, &tables::names(folder).unwrap_or_default(), is_atomic)
+            frm::steps(
+                &self.root,
+                &tables::names(folder, self.keys()).unwrap_or_default(),
+                is_atomic,
+            )
         };
         let present = Present { root: &self.root, numbers: &self.seen.numbers, spaces };
-        let newest = if is_mysql8 { tables::newest_space(system).ok() } else { None };
+        let newest = if is_mysql8 { tables::newest_space(system, self.keys()).ok() } else { None };
         let older = newest.zip(named.as_ref().ok());
         let older = older.and_then(|(newest, named)| absent::older_system(&present, named, newest));
         let mut steps = absent::steps(&present, dictionary, named);
@@ -263,7 +283,7 @@ impl Books {
     }
 
     fn undo_by_dictionary(&self, steps: &mut Vec<Step>) {
-        for name in dictionary::undo_files(&self.root).unwrap_or_default() {
+        for name in dictionary::undo_files(&self.root, self.keys()).unwrap_or_default() {
             let own = self.root.join(name.trim_start_matches("./"));
             let last = name.rsplit('/').next().unwrap_or(&name);
             let other = self.places.undo.as_ref().map(|place| place.join(last));

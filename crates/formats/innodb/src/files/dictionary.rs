@@ -38,7 +38,7 @@ use std::fs::File;
 use std::path::Path;
 
 use crate::files::names::is_temporary;
-use crate::files::tables::{Named, Placement, Unasked};
+use crate::files::tables::{Keys, Named, Placement, Unasked};
 use crate::files::tablespace::{Context, Tablespace, open_file};
 use crate::page::Look;
 use crate::page::fields::{PAGE_TYPE, read_u16, read_u32, read_u64};
@@ -67,18 +67,18 @@ const PAGES_MAX: usize = 1 << 16;
 const LEVELS_MAX: usize = 8;
 
 /// The names of the undo tablespaces' files; `None` where that cannot be read.
-pub(super) fn undo_files(root: &Path) -> Option<Vec<String>> {
-    let pages = Pages::open(root)?;
+pub(super) fn undo_files(root: &Path, keys: Keys<'_>) -> Option<Vec<String>> {
+    let pages = Pages::open(root, keys)?;
     let names = pages.table(CHILD, is_of_dictionary, name_of)?;
     Some(names.into_iter().filter(|name| is_of_undo(name)).collect())
 }
 
 /// The tablespaces of tables, of partitions and of several tables, but those that were discarded.
-pub(super) fn named(root: &Path) -> Result<Vec<Named>, Unasked> {
-    let Some(pages) = Pages::open(root) else {
+pub(super) fn named(root: &Path, keys: Keys<'_>) -> Result<Vec<Named>, Unasked> {
+    let Some(pages) = Pages::open(root, keys) else {
         return Err(Unasked::Broken("mysql.ibd cannot be opened".to_owned()));
     };
-    if pages.opened.is_encrypted {
+    if pages.opened.is_encrypted && !pages.opened.has_key {
         return Err(Unasked::Locked);
     }
     let read = || {
@@ -189,9 +189,10 @@ struct Pages {
 }
 
 impl Pages {
-    fn open(root: &Path) -> Option<Self> {
+    fn open(root: &Path, keys: Keys<'_>) -> Option<Self> {
         let path = root.join("mysql.ibd");
-        let opened = open_file(&path, Context::alone("mysql.ibd".to_owned())).ok()?;
+        let context = Context { keyring: keys.cloned(), ..Context::alone("mysql.ibd".to_owned()) };
+        let opened = open_file(&path, context).ok()?;
         Some(Self { file: open_regular(&path).ok()?, opened })
     }
 
@@ -224,7 +225,8 @@ impl Pages {
         let count = read_fully(&self.file, &mut page, offset).ok()?;
         let is_sound = count == page.len()
             && matches!(self.opened.pages.look(u64::from(number), &page, None), Look::Sound(..));
-        (is_sound && read_u16(&page, PAGE_TYPE) == TYPE_INDEX).then_some(page)
+        let clear = self.opened.pages.decrypted(&page).unwrap_or(page);
+        (is_sound && read_u16(&clear, PAGE_TYPE) == TYPE_INDEX).then_some(clear)
     }
 
     /// The first leaf of the index with this root, if it is the one that is looked for.
@@ -305,7 +307,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mysql.ibd");
         std::fs::write(&path, &bytes).unwrap();
-        let names = undo_files(folder.path()).unwrap();
+        let names = undo_files(folder.path(), None).unwrap();
         assert!(
             names.starts_with(&["./undo_001".to_owned(), "./undo_002".to_owned()]),
             "{names:?}"
@@ -322,10 +324,10 @@ mod tests {
             bytes[page + 16_376..page + 16_380].copy_from_slice(&crc);
         }
         std::fs::write(&path, &bytes).unwrap();
-        let without = undo_files(folder.path()).unwrap();
+        let without = undo_files(folder.path(), None).unwrap();
         assert_eq!(without.len() + 1, names.len(), "{without:?}");
         std::fs::write(&path, [7; 100_000]).unwrap();
-        assert_eq!(undo_files(folder.path()), None);
+        assert_eq!(undo_files(folder.path(), None), None);
     }
 
     #[test]
@@ -337,7 +339,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mysql.ibd");
         std::fs::write(&path, &bytes).unwrap();
-        let named = named(folder.path()).unwrap();
+        let named = named(folder.path(), None).unwrap();
         let space = |file: &str| named.iter().find(|it| it.file == file).map(|it| it.space);
         assert_eq!(space("sys/sys_config.ibd"), Some(Some(1)));
         assert_eq!(space("t/part_s#p#p0#sp#p0sp0.ibd"), Some(Some(21)));
@@ -351,7 +353,7 @@ mod tests {
             (0..bytes.len() - name.len()).filter(|at| bytes[*at..].starts_with(name)).collect();
         places.iter().for_each(|at| bytes[*at] ^= 1);
         std::fs::write(&path, &bytes).unwrap();
-        assert!(matches!(super::named(folder.path()), Err(Unasked::Broken(_))));
+        assert!(matches!(super::named(folder.path(), None), Err(Unasked::Broken(_))));
     }
 
     #[test]

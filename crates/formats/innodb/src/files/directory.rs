@@ -366,7 +366,7 @@ impl Walk {
         }
         match part {
             Part::Whole => {
-                walk.books = Some(Books::new(root, state, page_bytes));
+                walk.books = Some(Books::new(root, state, page_bytes, walk.tablespaces.keyring()));
                 walk.tell_log(state);
                 walk.folders.push_back(folder);
             }
@@ -564,7 +564,8 @@ impl Walk {
             self.ready.extend(steps);
         }
         if !self.tablespaces.are_of_a_backup() {
-            let files = elsewhere::of_dictionary(root).into_iter();
+            let files =
+                elsewhere::of_dictionary(root, self.tablespaces.keyring().as_ref()).into_iter();
             // An options file that says where undo logs are is believed: see below.
             let is_asked = |kind| kind != OpeningKind::Undo || places.undo.is_none();
             for (path, kind) in files.filter(|(_, kind)| is_asked(*kind)) {

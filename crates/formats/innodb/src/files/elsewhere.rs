@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::files::dictionary;
 use crate::files::open_files::any_is_open;
 use crate::files::state::read_small;
+use crate::files::tables::Keys;
 use crate::files::tablespaces::OpeningKind;
 
 const PATH_BYTES_MAX: usize = 4096;
@@ -28,11 +29,11 @@ pub(super) fn of_link(link: &Path) -> Option<PathBuf> {
 }
 
 /// The files of tables and of undo logs that the dictionary of MySQL has outside of this directory.
-pub(super) fn of_dictionary(root: &Path) -> Vec<(PathBuf, OpeningKind)> {
+pub(super) fn of_dictionary(root: &Path, keys: Keys<'_>) -> Vec<(PathBuf, OpeningKind)> {
     let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-    let tables = dictionary::named(&root).unwrap_or_default().into_iter().map(|one| one.file);
+    let tables = dictionary::named(&root, keys).unwrap_or_default().into_iter().map(|one| one.file);
     let tables = tables.map(|file| (file, OpeningKind::Tablespace));
-    let undo = dictionary::undo_files(&root).unwrap_or_default().into_iter();
+    let undo = dictionary::undo_files(&root, keys).unwrap_or_default().into_iter();
     let paths = tables.chain(undo.map(|file| (file, OpeningKind::Undo)));
     let paths = paths.map(|(file, kind)| (PathBuf::from(file), kind));
     paths.filter(|(path, _)| path.is_absolute() && is_outside(&root, path)).collect()

@@ -25,13 +25,16 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::files::directory::Role;
 use crate::files::tablespace::{Context, Tablespace, open_file};
 use crate::page::Look;
-use crate::page::fields::{PAGE_TYPE, read_u16, read_u32, read_u64};
+use crate::page::encryption::{Keyring, is_encrypted_by_mariadb};
+use crate::page::fields::{
+    PAGE_TYPE, TYPE_PAGE_COMPRESSED, TYPE_PAGE_COMPRESSED_ENCRYPTED, read_u16, read_u32, read_u64,
+};
 use crate::page::index::TYPE_INDEX;
-use crate::page::layout::{Form, Layout};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::verdict::Standing;
 
@@ -88,6 +91,9 @@ pub(super) enum Unasked {
     Broken(String),
 }
 
+/// The keys that were given.
+pub(super) type Keys<'a> = Option<&'a Arc<Keyring>>;
+
 /// A tablespace that a dictionary names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
@@ -114,24 +120,24 @@ pub(super) enum Placement {
 
 /// The tablespaces of the tables in the dictionary whose first file is in this folder.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "it would be for one lifetime")]
-pub(super) fn named(folder: &Path) -> Result<Vec<Named>, Unasked> {
-    each(folder, TABLES, |record| record.named())
+pub(super) fn named(folder: &Path, keys: Keys<'_>) -> Result<Vec<Named>, Unasked> {
+    each(folder, keys, TABLES, |record| record.named())
 }
 
 /// The names of all of its tables, those in the system tablespace too: `database/table`.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "it would be for one lifetime")]
-pub(super) fn names(folder: &Path) -> Result<Vec<String>, Unasked> {
-    each(folder, TABLES, |record| record.name())
+pub(super) fn names(folder: &Path, keys: Keys<'_>) -> Result<Vec<String>, Unasked> {
+    each(folder, keys, TABLES, |record| record.name())
 }
 
 /// The greatest number that a server of this system tablespace has given a tablespace: `DICT_HDR_MAX_SPACE_ID`
 /// of `dict0boot.h`, 4 bytes on page 7. Not of those that number undo, temporary and its own tablespaces
 /// from the other end.
-pub(super) fn newest_space(folder: &Path) -> Result<u32, Unasked> {
+pub(super) fn newest_space(folder: &Path, keys: Keys<'_>) -> Result<u32, Unasked> {
     const PAGE: u64 = 7;
     const TYPE_SYS: u16 = 6;
     const NEWEST: usize = 62;
-    let page = Pages::open(folder)?.sound(PAGE)?;
+    let page = Pages::open(folder, keys)?.sound(PAGE)?;
     match read_u16(&page, PAGE_TYPE) {
         TYPE_SYS => Ok(read_u32(&page, NEWEST)),
         _ => Err(broken("page 7 of ibdata is not the head of a dictionary")),
@@ -141,10 +147,11 @@ pub(super) fn newest_space(folder: &Path) -> Result<u32, Unasked> {
 /// What there is of each record that is not deleted.
 pub(super) fn each<T>(
     folder: &Path,
+    keys: Keys<'_>,
     table: OfDictionary,
     wanted: impl Fn(&Record<'_>) -> Option<T>,
 ) -> Result<Vec<T>, Unasked> {
-    let pages = Pages::open(folder)?;
+    let pages = Pages::open(folder, keys)?;
     let mut page = pages.read(table, table.root)?;
     for _ in 0..LEVELS_MAX {
         if read_u16(&page, LEVEL) == 0 {
@@ -179,7 +186,7 @@ struct Pages {
 }
 
 impl Pages {
-    fn open(folder: &Path) -> Result<Self, Unasked> {
+    fn open(folder: &Path, keys: Keys<'_>) -> Result<Self, Unasked> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let paths: BTreeMap<u32, PathBuf> = names
@@ -189,8 +196,8 @@ impl Pages {
             })
             .collect();
         let first = paths.get(&1).ok_or_else(|| broken("ibdata1 is not here"))?;
-        let opened = open_file(first, Context::alone("ibdata1".to_owned()))
-            .map_err(|_| broken("ibdata1 cannot be opened"))?;
+        let context = Context { keyring: keys.cloned(), ..Context::alone("ibdata1".to_owned()) };
+        let opened = open_file(first, context).map_err(|_| broken("ibdata1 cannot be opened"))?;
         let page_bytes = u64::try_from(opened.geometry.layout.page_size).unwrap_or(u64::MAX);
         let mut files = Vec::new();
         let mut begin = 0_u64;
@@ -215,7 +222,7 @@ impl Pages {
         }
     }
 
-    /// A page that passes its test, and is not encrypted.
+    /// A page that passes its test, in the clear.
     fn sound(&self, number: u64) -> Result<Vec<u8>, Unasked> {
         let layout = &self.opened.geometry.layout;
         let of_page = |why: &str| broken(&format!("page {number} of ibdata {why}"));
@@ -226,23 +233,22 @@ impl Pages {
         let offset = number.saturating_sub(*begin).saturating_mul(page_bytes);
         let count = read_fully(file, &mut page, offset).map_err(|_| of_page("cannot be read"))?;
         let look = self.opened.pages.look(number, &page, None);
-        let is_locked =
-            is_encrypted(layout, &page) || matches!(look, Look::Sound(Standing::Unverifiable, _));
-        let is_sound = count == page.len() && matches!(look, Look::Sound(..));
-        match (is_sound, is_locked) {
-            (true, true) => Err(Unasked::Locked),
-            (true, false) => Ok(page),
-            (false, _) => Err(of_page("fails")),
+        let is_packed = matches!(
+            read_u16(&page, PAGE_TYPE),
+            TYPE_PAGE_COMPRESSED | TYPE_PAGE_COMPRESSED_ENCRYPTED
+        );
+        let is_encrypted = self.opened.is_encrypted && is_encrypted_by_mariadb(layout.form, &page);
+        match look {
+            Look::Sound(..) if count < page.len() => Err(of_page("fails")),
+            Look::Sound(Standing::Unverifiable, _) => Err(Unasked::Locked),
+            Look::Sound(..) if is_packed => Err(Unasked::Locked),
+            Look::Sound(..) if is_encrypted => {
+                self.opened.pages.decrypted(&page).ok_or(Unasked::Locked)
+            }
+            Look::Sound(..) => Ok(page),
+            Look::Blank | Look::Faulty(_) => Err(of_page("fails")),
         }
     }
-}
-
-/// True of a page that MariaDB encrypted: by its key's version, or its type.
-fn is_encrypted(layout: &Layout, page: &[u8]) -> bool {
-    const KEY_VERSION: usize = 0;
-    const TYPES: [u16; 2] = [37_401, 34_354];
-    layout.form == Form::FullCrc32 && read_u32(page, KEY_VERSION) != 0
-        || TYPES.contains(&read_u16(page, PAGE_TYPE))
 }
 
 /// One record's fields.

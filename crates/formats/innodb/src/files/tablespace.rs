@@ -36,7 +36,7 @@ use crate::files::system::{
 use crate::files::untested::Lock;
 use crate::page::allocation::{AllocationMap, descriptor_pages, free_limit};
 use crate::page::compression::Unpacked;
-use crate::page::encryption::{Cipher, KeyInfo, Keyring};
+use crate::page::encryption::{Cipher, KeyInfo, Keyring, Opens};
 use crate::page::fields::{
     FSP_FLAGS, FSP_SIZE, PAGE_NUMBER, PAGE_TYPE, SPACE_ID, TYPE_PAGE_COMPRESSED_ENCRYPTED,
     read_u16, read_u32,
@@ -399,7 +399,7 @@ impl Opened<'_> {
         let mut problem = None;
         if let (Some(info), Some(keyring)) = (&key_info, &self.context.keyring) {
             match info.open(keyring).and_then(|cipher| self.proven(cipher)) {
-                Ok(cipher) => format.cipher = Some(cipher),
+                Ok(cipher) => format.cipher = cipher,
                 Err(reason) => problem = Some(reason),
             }
             let is_mariadb = matches!(info, KeyInfo::MariaDb { .. });
@@ -547,15 +547,16 @@ impl Opened<'_> {
             .flatten()
     }
 
-    /// The cipher, unless no page can be opened with it. MySQL's was proven by a sum already.
-    fn proven(&self, cipher: Cipher) -> Result<Cipher, String> {
+    /// The cipher, unless no page can be opened with it. MySQL's was proven by a sum already. `None` if
+    /// the key is right, and the cipher is one that is not known here.
+    fn proven(&self, cipher: Cipher) -> Result<Option<Cipher>, String> {
         if matches!(cipher, Cipher::MySql { .. }) {
-            return Ok(cipher);
+            return Ok(Some(cipher));
         }
         let mut was_wrong = false;
         for page in self.locked_pages() {
             match cipher.decrypt_mariadb(page) {
-                Some(Unpacked::Page(_)) => return Ok(cipher),
+                Some(Unpacked::Page(_)) => return Ok(Some(cipher)),
                 Some(Unpacked::Broken(_)) => was_wrong = true,
                 // By lzo: the key may be right.
                 Some(Unpacked::Unsupported) | None => {}
@@ -565,12 +566,13 @@ impl Opened<'_> {
         let space = self.geometry.space_id.unwrap_or_default();
         let opened = pages.map(|page| cipher.opens_index(self.geometry.layout.form, space, page));
         let opened: Vec<_> = opened.flatten().collect();
-        if was_wrong || (!opened.is_empty() && !opened.contains(&true)) {
+        let is_known = opened.is_empty() || opened.contains(&Opens::Chained);
+        if was_wrong || (!is_known && !opened.contains(&Opens::Counted)) {
             return Err(
                 "the key of the key file is another one, or its cipher is not AES_CBC".to_owned()
             );
         }
-        Ok(cipher)
+        Ok(is_known.then_some(cipher))
     }
 
     /// The first pages that MariaDB compressed and encrypted in the old layout.

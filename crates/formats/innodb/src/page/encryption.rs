@@ -46,6 +46,7 @@ use super::fields::{
 };
 use super::index::TYPE_INDEX;
 use super::layout::{Form, Layout};
+use crate::checksum::{SUM_BYTES, TRAILER_BYTES};
 use pagewarden_core::crc::crc32c;
 
 const BLOCK: usize = 16;
@@ -244,6 +245,17 @@ impl KeyInfo {
     }
 }
 
+/// How a key opens a page, by the ciphers of MariaDB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opens {
+    /// As `AES_CBC`.
+    Chained,
+    /// As `AES_CTR`.
+    Counted,
+    /// It does not.
+    Not,
+}
+
 /// What decrypts the pages of a tablespace.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Cipher {
@@ -329,11 +341,10 @@ impl Cipher {
         true
     }
 
-    /// True if this key opens a page of an index that MariaDB encrypted: it has the name of the lowest
-    /// record where each such page has it. `None` of another page. It is tried as both of MariaDB's
-    /// ciphers.
+    /// How this key opens a page of an index that MariaDB encrypted: the name of the lowest record is
+    /// where each such page has it. `None` of another page.
     #[must_use]
-    pub fn opens_index(&self, form: Form, space: u32, page: &[u8]) -> Option<bool> {
+    pub fn opens_index(&self, form: Form, space: u32, page: &[u8]) -> Option<Opens> {
         /// By the form of the records.
         const PLACES: [usize; 2] = [99, 101];
         const NAME: &[u8] = b"infimum";
@@ -355,6 +366,9 @@ impl Cipher {
         };
         let mut chained = begin;
         decrypt_mariadb_run(key, mariadb_vector(space, page), &mut chained);
+        if has_name(&chained) {
+            return Some(Opens::Chained);
+        }
         let mut counted = begin;
         let mut counter = u128::from_be_bytes(mariadb_vector(space, page));
         for block in counted.as_chunks_mut::<BLOCK>().0 {
@@ -363,7 +377,23 @@ impl Cipher {
             block.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
             counter = counter.wrapping_add(1);
         }
-        Some(has_name(&chained) || has_name(&counted))
+        Some(if has_name(&counted) { Opens::Counted } else { Opens::Not })
+    }
+
+    /// A page that MariaDB encrypted, and did not compress, as it was before, but for its sum; `None`
+    /// without a key for it. The key's cipher is to be `AES_CBC`.
+    #[must_use]
+    pub fn decrypt_mariadb_page(&self, form: Form, space: u32, page: &[u8]) -> Option<Vec<u8>> {
+        let Self::MariaDb { key } = self else { return None };
+        let (begin, behind) = match form {
+            Form::Old => (BODY, TRAILER_BYTES),
+            Form::FullCrc32 => (KEY_VERSION, SUM_BYTES),
+            Form::Zip => return None,
+        };
+        let mut clear = page.to_vec();
+        let end = clear.len().checked_sub(behind)?;
+        decrypt_mariadb_run(key, mariadb_vector(space, page), clear.get_mut(begin..end)?);
+        Some(clear)
     }
 
     /// The page in a page of MariaDB's type 37401; `None` without a key for it.

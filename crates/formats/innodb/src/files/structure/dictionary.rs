@@ -52,7 +52,7 @@ fn long(record: &Record<'_>, field: usize) -> Option<u64> {
 
 /// The indexes of all tables in the dictionary whose first file is in this folder, by tablespace.
 pub(super) fn indexes(folder: &Path) -> Result<HashMap<u32, Indexes>, Unasked> {
-    let columns = each(folder, COLUMNS_OF_TABLES, |record| {
+    let columns = each(folder, None, COLUMNS_OF_TABLES, |record| {
         Some(Column {
             table: long(record, 0)?,
             position: record.number(1)?,
@@ -62,7 +62,7 @@ pub(super) fn indexes(folder: &Path) -> Result<HashMap<u32, Indexes>, Unasked> {
             bytes: record.number(7)?,
         })
     })?;
-    let indexes = each(folder, INDEXES_OF_TABLES, |record| {
+    let indexes = each(folder, None, INDEXES_OF_TABLES, |record| {
         Some(OfIndex {
             table: long(record, 0)?,
             number: long(record, 1)?,
@@ -72,7 +72,7 @@ pub(super) fn indexes(folder: &Path) -> Result<HashMap<u32, Indexes>, Unasked> {
             root: record.number(8)?,
         })
     })?;
-    let fields = each(folder, FIELDS_OF_INDEXES, |record| {
+    let fields = each(folder, None, FIELDS_OF_INDEXES, |record| {
         Some((long(record, 0)?, record.number(1)?, record.field(4)?.to_vec()))
     })?;
     let mut of_tables: HashMap<u64, Vec<Column>> = HashMap::new();
