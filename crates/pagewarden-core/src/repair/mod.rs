@@ -14,6 +14,7 @@
 //! What a candidate is, and what proves it, is the engine's matter. What is common is that only
 //! [`Proof::Exact`], [`Proof::Replayed`] and [`Proof::Rebuilt`] are written unless the request accepts older versions.
 
+use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -541,6 +542,7 @@ impl<'a> Run<'a> {
         if self.request.write {
             outcome.pages.iter_mut().for_each(|page| page.written = page.after.is_some());
             if outcome.pages.iter().any(|page| page.written) {
+                let warnings = outcome.warnings.len();
                 let Some(findings) = self.findings(root, patient, &mut outcome)? else {
                     return Ok(outcome);
                 };
@@ -556,6 +558,9 @@ impl<'a> Run<'a> {
                         );
                         page.written = false;
                     }
+                }
+                if outcome.warnings.len() == warnings {
+                    drop_contradicted(&mut outcome.pages, &findings);
                 }
             }
         }
@@ -705,6 +710,19 @@ fn is_about(finding: &Finding, page: &Page) -> bool {
     let number = finding.place.page.map(|page| page.0);
     finding.place.file == page.file
         && (number == page.page || is_of_length(finding.kind) && is_of_length(page.kind))
+}
+
+/// Leaves out pages that were never damaged: they contradicted another page of their file, which is
+/// repaired now, and `findings` have no word about the file any more.
+fn drop_contradicted(pages: &mut Vec<Page>, findings: &[Finding]) {
+    let written: HashSet<_> =
+        pages.iter().filter(|page| page.written).map(|page| page.file.clone()).collect();
+    pages.retain(|page| {
+        page.after.is_some()
+            || is_of_length(page.kind)
+            || !written.contains(&page.file)
+            || findings.iter().any(|one| one.place.file == page.file)
+    });
 }
 
 /// Findings about none of these pages. A catalogue that is missing hides what else is missing, and a

@@ -5,18 +5,32 @@
 
 use std::fs::{self, Metadata};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use pagewarden_core::error::Error;
 use pagewarden_core::system::identity;
 
+/// A program that starts another has its files open in two processes for a moment, also those that it has
+/// closed by then: so often, and so long after another, it is looked again.
+const LOOKS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// Refuses a file that another process has open.
 pub(crate) fn check_nobody(path: &Path, file: &Metadata) -> Result<(), Error> {
-    let Some((process, name)) = opener(path, file) else { return Ok(()) };
-    Err(Error::in_use(
-        path,
-        format!("process {process} ({name}) has it open"),
-        "stop the programs that use it",
-    ))
+    let mut looks = 1;
+    while let Some((process, name)) = opener(path, file) {
+        if looks == LOOKS {
+            return Err(Error::in_use(
+                path,
+                format!("process {process} ({name}) has it open"),
+                "stop the programs that use it",
+            ));
+        }
+        looks += 1;
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// The first process found that has `file` open, and its name.
@@ -59,5 +73,11 @@ mod tests {
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
         assert_eq!(opener(&path, &metadata), None);
+        // One that has it open for a moment only.
+        let input = Stdio::from(fs::File::open(&path).unwrap());
+        let mut sleeper = Command::new("sleep").arg("0.1").stdin(input).spawn().unwrap();
+        let checked = check_nobody(&path, &metadata);
+        sleeper.wait().unwrap();
+        checked.unwrap();
     }
 }
