@@ -263,8 +263,9 @@ fn facts(page: &mut String, target: &TargetEnd<'_>) {
         &format!("{} ({} MiB/s)", duration(summary.elapsed), rate(summary.mib_per_second())),
     );
     fact("Ended", &utc(target.ended));
-    fact("Tested by", &escaped(description.evidence.tested_by));
-    fact("Cannot detect", &escaped(description.evidence.unseen));
+    // Sentences of this program, which are shown whole.
+    fact("Tested by", &escaped_for_html(description.evidence.tested_by));
+    fact("Cannot detect", &escaped_for_html(description.evidence.unseen));
     page.push_str("</dl>\n");
 }
 
