@@ -29,6 +29,7 @@ use crate::database::{Epoch, OpenOptions, Target};
 use crate::error::Error;
 use crate::page::Fingerprint;
 use crate::protect::disk::{Disk, Written};
+use crate::source::hold;
 use crate::source::store::StorePath;
 use crate::verdict::{Finding, Kind, Note, Severity};
 use crate::verify::{self, Progress, verify};
@@ -368,7 +369,13 @@ pub trait Hold {
     fn release(self: Box<Self>) {}
 }
 
-impl Hold for File {}
+impl Hold for File {
+    /// A program that is just being started may have the file open, too: to close it is not enough.
+    fn release(self: Box<Self>) {
+        // What cannot be unlocked is when it is closed.
+        let _ = hold::unlock(&self);
+    }
+}
 
 impl Hold for Vec<Written> {}
 
@@ -774,5 +781,22 @@ impl verify::Sink for Damage<'_> {
             self.notes.push(note.clone());
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_ends_though_a_program_that_is_being_started_has_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let held = file.reopen().unwrap();
+        assert!(hold::lock(&held).unwrap());
+        // What a child has between fork and exec.
+        let _inherited = held.try_clone().unwrap();
+        assert!(hold::is_locked(file.as_file()));
+        Hold::release(Box::new(held));
+        assert!(!hold::is_locked(file.as_file()));
     }
 }

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::files::names;
 use crate::files::state::read_small;
 use pagewarden_core::database::{PageFile, Step};
 use pagewarden_core::source::file::{open_regular, read_fully};
@@ -231,8 +232,7 @@ impl AriaTable<'_> {
     /// The table is there for the server: of partitions, the table that they are of.
     fn has_definition(&self) -> bool {
         let name = self.stem.file_name().unwrap_or_default().to_string_lossy();
-        let end = name.to_ascii_lowercase().find("#p#").unwrap_or(name.len());
-        let table = name.get(..end).unwrap_or(&name);
+        let table = names::parts(&name).table;
         let definition = self.stem.with_file_name(format!("{table}.frm"));
         definition.is_file()
     }

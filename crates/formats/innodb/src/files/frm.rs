@@ -41,7 +41,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::files::directory::is_database;
-use crate::files::names::{self, is_temporary};
+use crate::files::names::{self, PARTITION, is_temporary};
 use crate::files::state::read_small;
 use pagewarden_core::database::Step;
 use pagewarden_core::verdict::{Finding, Kind, Severity, Unread};
@@ -63,7 +63,6 @@ const FIRST_WITH_LENGTH: u32 = 100_000;
 /// MySQL 5.7 has partitions without a file that names them.
 const WITHOUT_PARTITIONS: std::ops::Range<u32> = 50_700..FIRST_WITH_LENGTH;
 const WORD: usize = 4;
-const PARTITION: &str = "#p#";
 /// Of the index of vectors.
 const INNER: &str = "#i#";
 const OF_ANOTHER_ENGINE: &str =
@@ -270,10 +269,10 @@ fn told_with(
 
 /// The table that a file is of: without partition and inner index.
 fn table_of(stem: &str) -> &str {
-    let lower = stem.to_ascii_lowercase();
+    let table = names::parts(stem).table;
     // ASCII lower case keeps places.
-    let ends = [PARTITION, INNER].map(|mark| lower.find(mark).unwrap_or(stem.len()));
-    stem.get(..ends.into_iter().min().unwrap_or(stem.len())).unwrap_or(stem)
+    let end = table.to_ascii_lowercase().find(INNER);
+    end.and_then(|end| table.get(..end)).unwrap_or(table)
 }
 
 /// The partition in the name of a file, in lower case; of one that is being changed none.

@@ -7,6 +7,10 @@
 //!
 //! Source: the MySQL manual, "Mapping of Identifiers to File Names".
 
+/// Stands before the name of a partition, in either case.
+pub const PARTITION: &str = "#p#";
+const SUBPARTITION: &str = "#sp#";
+
 /// A name as people write it.
 #[must_use]
 pub fn decoded(name: &str) -> String {
@@ -55,11 +59,11 @@ pub fn parts(stem: &str) -> Parts<'_> {
         let at = text.to_ascii_lowercase().find(mark)?;
         Some((at, at.saturating_add(mark.len())))
     };
-    let Some((end, begin)) = split(stem, "#p#") else {
+    let Some((end, begin)) = split(stem, PARTITION) else {
         return Parts { table: stem, partition: None, sub: None };
     };
     let (table, rest) = (stem.get(..end).unwrap_or(stem), stem.get(begin..).unwrap_or_default());
-    match split(rest, "#sp#") {
+    match split(rest, SUBPARTITION) {
         Some((end, begin)) => Parts { table, partition: rest.get(..end), sub: rest.get(begin..) },
         None => Parts { table, partition: Some(rest), sub: None },
     }

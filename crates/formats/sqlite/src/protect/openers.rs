@@ -8,37 +8,26 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use pagewarden_core::error::{Error, ErrorKind};
+use pagewarden_core::error::Error;
 use pagewarden_core::system::identity;
 
-/// So often, and so long after another, it is looked again.
+/// A program that starts another has its files open in two processes for a moment, also those that it has
+/// closed by then: so often, and so long after another, it is looked again.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Looks again while a file is in use: a program that starts another has its files open, and their locks,
-/// in two processes for a moment, also those that it has closed by then.
-pub(crate) fn settled(mut look: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
-    let mut looks = 1;
-    loop {
-        match look() {
-            Err(error) if error.kind() == ErrorKind::InUse && looks < LOOKS => {
-                looks += 1;
-                thread::sleep(PAUSE);
-            }
-            result => return result,
-        }
-    }
-}
-
 /// Refuses a file that another process has open.
 pub(crate) fn check_nobody(path: &Path, file: &Metadata) -> Result<(), Error> {
-    settled(|| match opener(path, file) {
-        None => Ok(()),
-        Some((process, name)) => {
+    let mut looks = 1_u32;
+    while let Some((process, name)) = opener(path, file) {
+        if looks >= LOOKS {
             let reason = format!("process {process} ({name}) has it open");
-            Err(Error::in_use(path, reason, "stop the programs that use it"))
+            return Err(Error::in_use(path, reason, "stop the programs that use it"));
         }
-    })
+        looks = looks.saturating_add(1);
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// The first process found that has `file` open, and its name.

@@ -21,7 +21,7 @@ use crate::files::wal::view::{Logged, View};
 use crate::page::LOCK_BYTE;
 use crate::page::header::{HEADER_BYTES, MAGIC};
 use crate::protect::names::beside;
-use crate::protect::openers::{check_nobody, settled};
+use crate::protect::openers::check_nobody;
 use pagewarden_core::error::Error;
 use pagewarden_core::protect::disk::{Disk, Written};
 use pagewarden_core::repair::candidate::{Candidate, Older, Worth, choose};
@@ -93,7 +93,9 @@ fn open<'a>(path: &Path, _: Option<&Path>, _: &'a dyn Disk) -> Opened<'a> {
         let reason = "its pages are encrypted, so that no page can be verified";
         return Err(Error::refused(path, reason, "restore it from a backup"));
     }
-    settled(|| if is_locked(&file) { Err(in_use(path)) } else { Ok(()) })?;
+    if is_locked(&file) {
+        return Err(in_use(path));
+    }
     check_nobody(path, &metadata)?;
     if has_hot_journal(path) {
         return Err(Error::refused(
@@ -223,10 +225,9 @@ impl Patient for Database {
     fn lock(&self) -> Held<'_> {
         let failed = |error| Error::io("lock", &self.path, error);
         let file = Written::open(&self.path).map_err(failed)?.file;
-        settled(|| match hold::lock_in(&file, LOCK_BYTE, LOCK_BYTES).map_err(failed)? {
-            true => Ok(()),
-            false => Err(in_use(&self.path)),
-        })?;
+        if !hold::lock_in(&file, LOCK_BYTE, LOCK_BYTES).map_err(failed)? {
+            return Err(in_use(&self.path));
+        }
         Ok(Box::new(file))
     }
 }
