@@ -2,7 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read as _;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -155,17 +157,18 @@ fn reader_that_has_seen_enough_is_no_reason_for_a_message() {
     let Some(installation) = any_installation() else { return };
     let sample = sample(&installation, true);
     for words in [&["check"][..], &["check", "--json"]] {
-        let mut child = pagewarden()
+        // Shut down, not only closed: a program that another test starts may still hold a copy of it.
+        let (reader, stdout) = UnixStream::pair().unwrap();
+        reader.shutdown(Shutdown::Both).unwrap();
+        let child = pagewarden()
             .args(words)
             .arg(sample.cluster.data_dir())
-            .stdout(Stdio::piped())
+            .stdout(OwnedFd::from(stdout))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        drop(child.stdout.take());
-        let mut text = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        let status = child.wait().unwrap();
+        let output = child.wait_with_output().unwrap();
+        let (text, status) = (String::from_utf8_lossy(&output.stderr), output.status);
         assert_eq!(text, "", "{words:?}");
         // Not 0: the user did not get the whole answer.
         assert!(matches!(status.code(), Some(1..=3)), "{words:?}: {status:?}");

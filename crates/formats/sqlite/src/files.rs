@@ -29,6 +29,7 @@ use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protecti
 
 mod freelist;
 pub(super) mod geometry;
+mod glance;
 mod journal;
 pub(super) mod owners;
 pub(super) mod sidecars;
@@ -37,6 +38,7 @@ mod structure;
 pub(super) mod wal;
 
 use geometry::{Geometry, SUM_RESERVE};
+use glance::Glance;
 use owners::Owners;
 use sidecars::Sidecars;
 
@@ -166,13 +168,14 @@ impl Database {
         geometry: Geometry,
         is_cut: bool,
     ) -> Self {
+        // First: what a writer leaves that is killed from now on, the journal undoes.
+        let Glance { bytes, modified, first_page, is_live } =
+            Glance::settled(&file, metadata, geometry.page_size);
         // SQLite itself looks for the journal beside the file that a symbolic link leads to.
         let real_path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut sidecars = Sidecars::beside(&real_path, geometry.page_size);
         let mut beside = wal::look(&file, &real_path);
         beside.extend(journal::look(&file, &real_path));
-        let is_live = sidecars::is_locked(&file);
-        let first_page = read_first_page(&file, geometry.page_size);
         let header = DatabaseHeader::parse(&first_page);
         let mut format = SqlitePages {
             page_size: geometry.page_size,
@@ -220,8 +223,8 @@ impl Database {
             path: path.to_owned(),
             name: file_name(path),
             file,
-            bytes: metadata.len(),
-            modified: metadata.modified().ok(),
+            bytes,
+            modified,
             header,
             sidecars,
             beside,

@@ -51,12 +51,11 @@ pub fn look(database: &File, path: &Path) -> Vec<Step> {
             Vec::new()
         };
     };
-    let modified = || file.metadata().ok().and_then(|metadata| metadata.modified().ok());
-    let before = modified();
     match first_broken(&file, bytes) {
         Ok(None) => Vec::new(),
-        // A transaction that runs writes it.
-        Ok(Some(_)) if is_locked(database) || modified() != before => Vec::new(),
+        // A transaction that runs writes it, or one that ran did.
+        Ok(Some(_)) if is_locked(database) => Vec::new(),
+        Ok(Some(broken)) if again(path).as_ref() != Some(&broken) => Vec::new(),
         Ok(Some(broken)) => vec![Step::Finding(broken.finding(&name))],
         Err((_, error)) if error.kind() == io::ErrorKind::UnexpectedEof => Vec::new(),
         Err((offset, error)) => vec![Step::Unread(Unread::stretch(
@@ -68,8 +67,14 @@ pub fn look(database: &File, path: &Path) -> Vec<Step> {
     }
 }
 
+/// What is wrong with the journal that is there now. Each has a nonce of its own, from which its sums begin.
+fn again(path: &Path) -> Option<Broken> {
+    let (_, file, bytes) = open_beside(path, "-journal")?;
+    first_broken(&file?, bytes).ok()?
+}
+
 /// A record without its sum, or one that is not there.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Broken {
     record: u32,
     records: u32,
@@ -84,7 +89,7 @@ impl Broken {
         let (record, records) = (self.record, self.records);
         let (kind, what) = match self.sums {
             Some(_) => (Kind::Checksum, "does not have its sum"),
-            None => (Kind::Truncated, "is not there: the journal ends before"),
+            None => (Kind::Truncated, "is not there, since the journal ends"),
         };
         let detail = format!(
             "record {record} of {records} that the journal counts {what}: SQLite will stop undoing here, \
