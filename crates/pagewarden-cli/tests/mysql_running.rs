@@ -2,7 +2,9 @@
 //! decrypted, while its directory is checked over and over, and nothing of that is damage.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use pagewarden_scratch::mysql::{Installation, Server};
 
-use crate::runner::{check, check_at_full_speed};
+use crate::runner::{Finding, check, check_at_full_speed};
 
 /// How long: ten seconds, or what `PAGEWARDEN_SOAK_SECONDS` says.
 fn load() -> Duration {
@@ -251,3 +253,50 @@ fn running_mysql_under_load_has_no_findings() {
     assert_eq!((report.findings(), report.verdict()), (vec![], "intact"), "{:?}", report.details());
     assert_eq!(report.pages("unverifiable"), 0, "{:#}", report.json);
 }
+
+/// One page of an index, not its root, becomes zeroes under a server that knows nothing of it.
+#[test]
+fn page_that_is_zeroed_under_a_running_mysql_is_named() {
+    const PAGE: usize = 16_384;
+    let Some(installation) = Installation::for_test().unwrap() else { return };
+    let mut server = Server::install(&installation).unwrap();
+    server.start().unwrap();
+    server.sql(TABLES_IN_THE_CLEAR).unwrap();
+    // Behind this all of it is older than the checkpoint.
+    server.stop().unwrap();
+    let path = server.data_dir().join("shop/plain.ibd");
+    let bytes = fs::read(&path).unwrap();
+    let leaves: Vec<u64> = (0_u64..)
+        .zip(bytes.chunks_exact(PAGE))
+        .filter(|(_, page)| page[24..26] == [0x45, 0xbf] && page[8..16] != [0xff; 8])
+        .map(|(number, _)| number)
+        .collect();
+    assert!(leaves.len() > 10, "{leaves:?}");
+    server.start().unwrap();
+    let whole = check_at_full_speed([server.data_dir()]);
+    assert_eq!((whole.status, whole.report().verdict()), (Some(0), "intact"));
+    let zeroed = leaves[leaves.len() / 2];
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[0; PAGE], zeroed * PAGE as u64).unwrap();
+    let root = server.data_dir().to_owned();
+    let is_named = |severity: &str, status: i32| {
+        let outcome = check_at_full_speed([&root]);
+        let report = outcome.report();
+        let offset = zeroed * PAGE as u64;
+        let named = Finding::page_at("shop/plain.ibd", zeroed, offset, severity, "zeroed");
+        assert_eq!(report.findings(), [named]);
+        assert_eq!(outcome.status, Some(status), "{:#}", report.json);
+    };
+    is_named("damage", 1);
+    server.kill();
+    // Recovery might make it anew.
+    is_named("suspect", 0);
+    server.start().unwrap();
+    is_named("damage", 1);
+}
+
+const TABLES_IN_THE_CLEAR: &str = "CREATE DATABASE shop; USE shop;
+    SET SESSION cte_max_recursion_depth = 100000;
+    CREATE TABLE plain (id INT PRIMARY KEY, word VARCHAR(60), body VARCHAR(300), KEY (word));
+    INSERT INTO plain WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+      SELECT i, SHA2(i, 224), REPEAT(SHA2(i, 224), 1 + i % 5) FROM n;";

@@ -236,6 +236,103 @@ fn log_that_cannot_be_opened_makes_the_check_incomplete() {
     assert_eq!(report.target()["unread"][0]["file"], "copy.db-wal", "{}", report.json);
 }
 
+/// Copies of two databases in the middle of a transaction, each with its journal, and their pages.
+fn two_with_hot_journals(pages: [u32; 2]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, pages) in ["a", "b"].into_iter().zip(pages) {
+        let rows = if name == "a" { 400 } else { 700 };
+        shell(
+            folder.path(),
+            &format!(
+                ".open live.db\nPRAGMA page_size = {pages};\n\
+                 CREATE TABLE {name} (a INTEGER PRIMARY KEY, b BLOB); CREATE INDEX i ON {name} (b);\n\
+                 WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {rows})\n\
+                 INSERT INTO {name} SELECT x, randomblob(700) FROM n;\n\
+                 PRAGMA cache_size = 5; BEGIN; UPDATE {name} SET b = randomblob(650);\n\
+                 .shell cp live.db {name}.db && cp live.db-journal {name}.db-journal\n"
+            ),
+        );
+        fs::remove_file(folder.path().join("live.db")).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn structure_is_judged_as_it_is_once_the_hot_journal_is_played_back() {
+    if !has_shell() {
+        return;
+    }
+    let folder = two_with_hot_journals([1024, 1024]);
+    let database = folder.path().join("a.db");
+    // What was written a moment ago is looked at again.
+    for structure in [&[][..], &["--structure"]] {
+        let mut arguments = structure.to_vec();
+        arguments.push(database.to_str().unwrap());
+        let report = check(arguments).report();
+        assert_eq!(findings(&report).len(), 0, "{}", report.json);
+        assert!(report.json.to_string().contains("has played the rollback journal back"));
+    }
+    // The journal of the other database, which has pages of the same size.
+    let journal = folder.path().join("a.db-journal");
+    let own = fs::read(&journal).unwrap();
+    fs::copy(folder.path().join("b.db-journal"), &journal).unwrap();
+    let report = check([&database]).report();
+    assert_eq!(report.verdict(), "damaged", "{}", report.json);
+    // SQLite plays it back, and says so too.
+    let says = shell(folder.path(), ".open a.db\nPRAGMA integrity_check;\n");
+    assert!(!says.trim().ends_with("ok"), "{says}");
+    assert!(!own.is_empty());
+}
+
+#[test]
+fn hot_journal_of_a_database_with_other_pages_is_suspect() {
+    if !has_shell() {
+        return;
+    }
+    let folder = two_with_hot_journals([1024, 4096]);
+    let database = folder.path().join("a.db");
+    fs::copy(folder.path().join("b.db-journal"), folder.path().join("a.db-journal")).unwrap();
+    let report = check([&database]).report();
+    let found = findings(&report);
+    assert_eq!((report.verdict(), found.len()), ("suspect", 1), "{}", report.json);
+    assert_eq!(
+        (&found[0]["kind"], &found[0]["file"]),
+        (&"misplaced".into(), &"a.db-journal".into())
+    );
+}
+
+/// A transaction of several databases is committed once the file is gone whose name their journals
+/// end with: SQLite removes them then, and undoes nothing.
+#[test]
+fn journal_that_a_commit_of_several_databases_left_behind_is_not_hot() {
+    if !has_shell() {
+        return;
+    }
+    let folder = two_with_hot_journals([1024, 1024]);
+    let (database, journal) = (folder.path().join("a.db"), folder.path().join("a.db-journal"));
+    let name = folder.path().join("a.db-mj0123456789").to_str().unwrap().to_owned();
+    let sum = name.bytes().fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(byte)));
+    let mut bytes = fs::read(&journal).unwrap();
+    let magic: [u8; 8] = bytes[..8].try_into().unwrap();
+    bytes.extend((0x4000_0000_u32 / 1024 + 1).to_be_bytes());
+    bytes.extend(name.as_bytes());
+    bytes.extend(u32::try_from(name.len()).unwrap().to_be_bytes());
+    bytes.extend(sum.to_be_bytes());
+    bytes.extend(magic);
+    fs::write(&journal, &bytes).unwrap();
+    fs::write(&name, [0]).unwrap();
+    let says = |words: &str| check([&database]).report().json.to_string().contains(words);
+    assert!(says("will undo it") && !says("finished with"));
+    fs::remove_file(&name).unwrap();
+    assert!(says("finished with") && !says("will undo it"));
+    // SQLite says the same: it removes the journal, and half a transaction stays.
+    let copy = folder.path().join("copy.db");
+    fs::copy(&database, &copy).unwrap();
+    shell(folder.path(), ".open a.db\nSELECT count(*) FROM a;\n");
+    assert_eq!(fs::read(&copy).unwrap(), fs::read(&database).unwrap());
+    assert!(!journal.exists());
+}
+
 /// A copy of the files in the middle of a transaction, with its journal written and counted.
 #[test]
 fn damaged_record_of_a_hot_journal_is_suspect_and_a_sound_one_is_not() {

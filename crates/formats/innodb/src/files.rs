@@ -40,6 +40,7 @@ mod myisam;
 pub mod names;
 mod open_files;
 mod places;
+mod reached;
 pub mod redo;
 mod siblings;
 pub mod single;

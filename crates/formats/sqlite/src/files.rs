@@ -175,7 +175,8 @@ impl Database {
         let real_path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut sidecars = Sidecars::beside(&real_path, geometry.page_size);
         let mut beside = wal::look(&file, &real_path);
-        beside.extend(journal::look(&file, &real_path));
+        let page_bytes = (!geometry.is_encrypted).then_some(geometry.page_size);
+        beside.extend(journal::look(&file, &real_path, page_bytes));
         let header = DatabaseHeader::parse(&first_page);
         let mut format = SqlitePages {
             page_size: geometry.page_size,

@@ -37,8 +37,8 @@ const SPACE_ID: usize = 34;
 
 const EVIDENCE: Evidence = Evidence {
     tested_by: "32-bit checksums, page and tablespace numbers, and the server's own list of its files",
-    unseen: "older versions of a page; zeroed pages but a first one of MySQL; what is missing of the \
-             system and undo tablespaces",
+    unseen: "older versions of a page; zeroed pages, of MySQL those that are not the first one and that no \
+             older page beside them leads to; what is missing of the system and undo tablespaces",
 };
 
 /// The target to verify instead: behind its files come those that are not as the server has them.

@@ -97,8 +97,9 @@ pub(super) fn strength(circumstances: Circumstances) -> Strength {
                  without sums: definitions of tables, MyISAM"
             }
             _ => {
-                "older versions of a page; zeroed pages; a table that is missing as a whole; a file of \
-                 the log of MySQL 5.7 or MariaDB 10.2 that is missing, where one is left"
+                "older versions of a page; zeroed pages, of MySQL those that no older page beside them \
+                 leads to; a table that is missing as a whole; a file of the log of MySQL 5.7 or \
+                 MariaDB 10.2 that is missing, where one is left"
             }
         },
     }

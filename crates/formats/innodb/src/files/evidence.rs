@@ -12,6 +12,7 @@
 //! | is zero, at rest | the same, and an index was never finished | empty: see `links` |
 //! | is zero, a prepared backup | nothing leads to it | empty: see `links` |
 //! | is zero | a server has come to life since | empty |
+//! | is zero, MySQL runs or was killed | a page beside it that is older than the checkpoint leads to it | damage, after a crash suspect: see `reached` |
 //! | is newer than the end of the log | | `future_lsn`: copied without its log |
 //!
 //! A server that is shut down has written every page that its extent maps have in use, but the single
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use crate::files::doublewrite::{Doublewrite, GoodCopy};
 use crate::files::fields::u64_at;
 use crate::files::links::{Lead, Links};
-use crate::files::redo::{PageChanges, Pending, newest_checkpoint};
+use crate::files::redo::{PageChanges, Pending, newest_checkpoint, written_before};
 use crate::files::state::{Circumstances, State, is_in_use};
 use crate::files::tablespace::SYSTEM_SPACE;
 use crate::page::allocation::AllocationMap;
@@ -50,6 +51,7 @@ pub(crate) struct Evidence {
     /// Where the log ends, if that is certain, and what a newer page then is.
     log_end: Option<(u64, Severity)>,
     pending: Option<PageChanges>,
+    written_before: Option<u64>,
 }
 
 /// What recovery does to a page.
@@ -79,12 +81,40 @@ impl Evidence {
             checkpoint,
             log_end,
             pending,
+            written_before: match circumstances {
+                Circumstances::Running | Circumstances::Crashed => written_before(root),
+                _ => None,
+            },
         })
     }
 
     /// Where recovery begins; 0 where that is not known.
     pub(crate) fn checkpoint(&self) -> u64 {
         self.checkpoint
+    }
+
+    /// What a server that runs or was killed had changed before this LSN was on disk before any page was
+    /// looked at; `None` where that is not known, or where pages become zero again: see `reached`.
+    pub(crate) fn written_before(&self) -> Option<u64> {
+        self.written_before
+    }
+
+    /// Recovery makes the page anew, takes a copy of it, or has it as a free one.
+    pub(crate) fn is_mended(
+        &self,
+        space: Option<u32>,
+        page: PageNo,
+        pages: &dyn PageFormat,
+    ) -> bool {
+        if self.circumstances != Circumstances::Crashed {
+            return false;
+        }
+        let copy = || {
+            let id = (space?, u32::try_from(page.0).ok()?);
+            self.doublewrite.good_copy(id, None, pages)
+        };
+        !matches!(self.fate(space, page), Fate::Kept)
+            || copy().is_some_and(|copy| copy.lsn >= self.checkpoint)
     }
 
     /// What a page in use is that is all zero; `None` where that proves nothing.

@@ -296,7 +296,7 @@ impl Links {
             }
             TYPE_SEGMENTS if self.owner != Owner::System => {
                 let page = self.whole(file, offset)?;
-                roots.extend(self.first_pages(&page));
+                roots.extend(first_pages(&self.layout, &page, self.owner == Owner::Undo));
             }
             packed if TYPES_PACKED_VALUE.contains(&packed) => at(&[AFTER], found),
             _ => {}
@@ -319,19 +319,23 @@ impl Links {
         let is_marked = u16_at(header, TYPE).is_none_or(|it| it & COMPRESSED_MARK != 0);
         key == Some(0) && !is_marked
     }
+}
 
-    /// The first pages of segments: the roots of indexes, the headers of undo logs.
-    fn first_pages(&self, page: &[u8]) -> impl Iterator<Item = u32> {
-        let extent = self.layout.extent_pages();
-        let segment_bytes = SINGLE_PAGES.saturating_add(extent.saturating_mul(2));
-        let segments = page.get(SEGMENTS..).unwrap_or_default();
-        segments.chunks_exact(segment_bytes).filter_map(|segment| {
-            let number = u64_at(segment, 0).filter(|number| *number != 0)?;
-            let is_used = u32_at(segment, SEGMENT_MAGIC)? == MAGIC;
-            let is_asked = self.owner == Owner::Undo || number % 2 == 1;
-            (is_used && is_asked).then(|| u32_at(segment, SINGLE_PAGES)).flatten()
-        })
-    }
+/// The first pages of the segments on a page of them: the roots of indexes, and of a tablespace of undo
+/// logs the headers of these.
+pub(super) fn first_pages(
+    layout: &Layout,
+    page: &[u8],
+    is_of_undo: bool,
+) -> impl Iterator<Item = u32> {
+    let segment_bytes = SINGLE_PAGES.saturating_add(layout.extent_pages().saturating_mul(2));
+    let segments = page.get(SEGMENTS..).unwrap_or_default();
+    segments.chunks_exact(segment_bytes).filter_map(move |segment| {
+        let number = u64_at(segment, 0).filter(|number| *number != 0)?;
+        let is_used = u32_at(segment, SEGMENT_MAGIC)? == MAGIC;
+        let is_asked = is_of_undo || number % 2 == 1;
+        (is_used && is_asked).then(|| u32_at(segment, SINGLE_PAGES)).flatten()
+    })
 }
 
 /// The single pages of a segment, by its entry; `None` if that is none.

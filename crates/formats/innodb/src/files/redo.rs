@@ -74,6 +74,8 @@ const FLAGS: usize = 48;
 const HEADER_SUM: usize = 508;
 
 const FORMAT_BEFORE_57: u32 = 0;
+/// MySQL 8.0.1; MySQL 5.7.9 has 1, and so has MariaDB 10.2.
+const FORMAT_MYSQL_80: u32 = 2;
 const FORMAT_MYSQL_8030: u32 = 6;
 /// From here on MariaDB's, later ones of MySQL being far away.
 const FORMATS_OF_MARIADB: u32 = 100;
@@ -305,6 +307,18 @@ pub fn newest_checkpoint(root: &Path) -> Option<u64> {
         FORMAT_MARIADB_108 => records::newest_checkpoint(files.first()?),
         _ => blocks::newest_checkpoint(&files),
     }
+}
+
+/// The checkpoint of MySQL 8.0 and later: what was changed before it is on disk. `None` for other servers, and
+/// where changes are not logged.
+pub(super) fn written_before(root: &Path) -> Option<u64> {
+    let files = open_files(root, &mut Vec::new()).ok()?;
+    let is_mysql = |file: &LogFile| {
+        (FORMAT_MYSQL_80..FORMATS_OF_MARIADB).contains(&file.header.format)
+            && file.header.flags & FLAGS_WITHOUT_LOG == 0
+    };
+    let is_asked = !files.is_empty() && files.iter().all(is_mysql);
+    is_asked.then(|| blocks::newest_checkpoint(&files))?.filter(|lsn| *lsn > 0)
 }
 
 /// The log's files in their order, those with headers that can be believed.

@@ -151,7 +151,7 @@ impl Chain {
         usize::try_from(page).is_ok_and(|at| at < self.links.len())
     }
 
-    fn steps(&self) -> Vec<Step> {
+    fn found(&self) -> Vec<Step> {
         let mut left = self.conflicts();
         let mut steps = Vec::new();
         // Two pages contradict one that is wrong, and one each of them.
@@ -294,10 +294,29 @@ struct Conflict {
     other: u32,
 }
 
+/// A file whose pages are compared with one another once all of them were seen.
+pub(super) trait Compared: fmt::Debug + Send + Sync {
+    /// How many there are.
+    fn pages(&self) -> u64;
+
+    /// What is wrong.
+    fn steps(&self) -> Vec<Step>;
+}
+
+impl Compared for Chain {
+    fn pages(&self) -> u64 {
+        u64::try_from(self.links.len()).unwrap_or(u64::MAX)
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        self.found()
+    }
+}
+
 /// The files of a target that are gone through, and were not concluded yet.
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
-    waiting: Mutex<Vec<Arc<Chain>>>,
+    waiting: Mutex<Vec<Arc<dyn Compared>>>,
     /// Those whose structure is looked at.
     structures: Mutex<Vec<Arc<Structure>>>,
 }
@@ -326,7 +345,12 @@ impl Siblings {
             links: (0..pages).map(|_| AtomicU64::new(UNKNOWN)).collect(),
         });
         file.witnesses.push(Arc::clone(&chain) as _);
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(chain);
+        self.compare(chain);
+    }
+
+    /// Another way to compare the pages of a file.
+    pub(super) fn compare(&self, file: Arc<dyn Compared>) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(file);
     }
 
     /// What else the pages of a file say goes with it.
@@ -342,8 +366,7 @@ impl Siblings {
             return true;
         }
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let pages =
-            waiting.iter().map(|chain| u64::try_from(chain.links.len()).unwrap_or(u64::MAX));
+        let pages = waiting.iter().map(|file| file.pages());
         pages.fold(0, u64::saturating_add) > WAITING_MAX
     }
 
@@ -356,7 +379,7 @@ impl Siblings {
     fn conclude(&self) -> Vec<Step> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut steps: Vec<_> =
-            std::mem::take(&mut *waiting).iter().flat_map(|chain| chain.steps()).collect();
+            std::mem::take(&mut *waiting).iter().flat_map(|file| file.steps()).collect();
         drop(waiting);
         let mut structures = self.structures.lock().unwrap_or_else(PoisonError::into_inner);
         let structures = std::mem::take(&mut *structures);

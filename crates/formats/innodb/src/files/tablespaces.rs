@@ -14,6 +14,7 @@ use crate::files::evidence::{Evidence, InDirectory};
 use crate::files::fields::u64_at;
 use crate::files::in_use::{FileIdentity, InUse, Replaced};
 use crate::files::links::{Links, Owner};
+use crate::files::reached::Reached;
 use crate::files::siblings::Siblings;
 use crate::files::state::{Circumstances, read_small};
 use crate::files::structure::{self, Definitions, Depth, Structure};
@@ -238,6 +239,10 @@ impl Tablespaces {
         });
         let left_out = self.look_inside(opening, &mut file, geometry.layout, &allocated, space);
         steps.extend(left_out.map(Step::Note));
+        if opening.kind == OpeningKind::Tablespace && space != Some(SYSTEM_SPACE) {
+            let reached = Reached::watch(&mut file, geometry.layout, space, &self.evidence);
+            reached.into_iter().for_each(|reached| self.siblings.compare(reached));
+        }
         if self.is_live() {
             self.mark_in_use(opening, &mut file, identity);
         } else {

@@ -22,7 +22,9 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use super::journal;
 use crate::page::{LOCK_BYTE, PageSet};
 use pagewarden_core::source::file::open_regular;
 use pagewarden_core::source::hold;
@@ -97,14 +99,23 @@ impl Sidecars {
 /// has one.
 #[must_use]
 pub fn has_hot_journal(database: &Path) -> bool {
-    open_beside(database, "-journal").is_some_and(|(_, file, bytes)| is_hot(file.as_ref(), bytes))
+    hot_journal(database).is_some()
+}
+
+/// That journal: its length, and when it was written last, as far as it can be opened.
+#[must_use]
+pub fn hot_journal(database: &Path) -> Option<(u64, Option<SystemTime>)> {
+    let (_, file, bytes) = open_beside(database, "-journal")?;
+    let modified = file.as_ref().and_then(|file| file.metadata().ok()?.modified().ok());
+    is_hot(file.as_ref(), bytes).then_some((bytes, modified))
 }
 
 fn is_hot(journal: Option<&File>, bytes: u64) -> bool {
     let mut first = [0];
     let is_zeroed = journal
         .is_some_and(|file| bytes > 0 && file.read_exact_at(&mut first, 0).is_ok() && first == [0]);
-    bytes > 0 && !is_zeroed
+    let is_left_over = || journal.is_some_and(|file| journal::is_left_over(file, bytes));
+    bytes > 0 && !is_zeroed && !is_left_over()
 }
 
 /// The pages that have a frame in the log, valid or left over from before, and those behind the

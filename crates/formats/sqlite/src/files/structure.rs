@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime};
 
+use super::journal;
 use super::owners::Owners;
 use super::sidecars;
 use super::to_u64;
@@ -116,6 +117,8 @@ struct Stamp {
     bytes: u64,
     modified: SystemTime,
     head: [u8; HEADER_BYTES],
+    /// A rollback journal that will be played back.
+    journal: Option<(u64, Option<SystemTime>)>,
 }
 
 /// The steps of a look at the structure. It begins when the first is asked for.
@@ -157,22 +160,23 @@ impl Subject {
                 std::thread::sleep(LATELY.saturating_mul(2));
             }
             let Some((stamp, is_settled)) = self.stamp() else {
-                "a transaction is running, or waits to be undone".clone_into(&mut reason);
-                if self.waits_to_be_undone() {
-                    break;
-                }
+                "a transaction is running".clone_into(&mut reason);
                 continue;
             };
-            let logged = match Logged::beside(&self.file, &self.real_path) {
+            let is_undone = stamp.journal.is_some();
+            let mut logged = match self.logged(is_undone) {
                 Ok(logged) => logged,
                 Err(text) => {
                     reason = text;
                     continue;
                 }
             };
-            let mut logged = logged;
-            // Frames that no one will finish may be of a copy that was made piece by piece.
-            let is_crashed = logged.view.is_some() && !self.is_live;
+            // Frames that no one will finish may be of a copy that was made piece by piece, and a journal
+            // that is not whole undoes less than it must: another check reports that.
+            let is_doubtful = match &logged.view {
+                Some(journal) if is_undone => journal.is_broken,
+                log => log.is_some() && !self.is_live,
+            };
             let Some(walked) = self.walk(&stamp, &mut logged, steps) else { return };
             let seen = match walked {
                 Ok(seen) => seen,
@@ -186,9 +190,15 @@ impl Subject {
                     && logged.is_unchanged(&self.file, &self.real_path)
             };
             if seen.is_sound() || is_settled && is_unchanged() {
-                let severity = if is_crashed { Severity::Suspect } else { Severity::Damage };
+                let severity = if is_doubtful { Severity::Suspect } else { Severity::Damage };
                 // Where no more steps are taken, nothing is left to do.
                 let _ = self.tell(&seen, severity, steps);
+                if is_undone {
+                    let text = "its structure was judged as it is once SQLite has played the rollback journal \
+                                back; a journal of another database, or of another moment, ruins it"
+                        .to_owned();
+                    let _ = steps.send(Step::Note(Note { file: self.name.clone(), text }));
+                }
                 return;
             }
             "it kept changing while it was looked at".clone_into(&mut reason);
@@ -202,10 +212,26 @@ impl Subject {
         })));
     }
 
+    /// What a reader sees in place of pages of the file.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    fn logged(&self, is_undone: bool) -> Result<Logged, String> {
+        let mut logged = Logged::beside(&self.file, &self.real_path)?;
+        if is_undone {
+            if logged.view.is_some() {
+                return Err("both a rollback journal and a write-ahead log are there".to_owned());
+            }
+            logged.view = journal::undone(&self.real_path, self.format.page_size)?;
+        }
+        Ok(logged)
+    }
+
     /// The stamp of the file, and whether it was written long enough ago; `None` while a
-    /// transaction runs or waits to be undone.
+    /// transaction runs.
     fn stamp(&self) -> Option<(Stamp, bool)> {
-        if sidecars::has_hot_journal(&self.real_path) {
+        let journal = sidecars::hot_journal(&self.real_path);
+        if journal.is_some() && sidecars::is_locked(&self.file) {
             return None;
         }
         let metadata = self.file.metadata().ok()?;
@@ -213,14 +239,10 @@ impl Subject {
         let _ = read_fully(&self.file, &mut head, 0);
         let modified = metadata.modified().ok()?;
         // A time to come says nothing.
-        let is_settled = modified.elapsed().map_or(true, |age| age >= LATELY);
-        Some((Stamp { bytes: metadata.len(), modified, head }, is_settled))
-    }
-
-    /// True if there is a rollback journal that no running transaction has: it would hold a lock. To look
-    /// again is of no use. The journal is looked for once more, as the transaction may just have ended.
-    fn waits_to_be_undone(&self) -> bool {
-        !sidecars::is_locked(&self.file) && sidecars::has_hot_journal(&self.real_path)
+        let is_old = |time: SystemTime| time.elapsed().map_or(true, |age| age >= LATELY);
+        let is_journal_old = journal.and_then(|(_, modified)| modified).is_none_or(is_old);
+        let is_settled = is_old(modified) && is_journal_old;
+        Some((Stamp { bytes: metadata.len(), modified, head, journal }, is_settled))
     }
 
     /// Walks along all there is; `None` if no more steps are taken.

@@ -1,6 +1,7 @@
-//! The database as a reader sees it: the newest committed frame of each page, over the file.
+//! The database as a reader sees it: pages of a log over the file.
 //!
-//! Which frames are committed is what recovery would find in a log that no process uses, and what
+//! Of a write-ahead log that is the newest committed frame of each page, of a rollback journal that will be
+//! played back each page as it was: see `journal`. Which frames are committed is what recovery would find in a log that no process uses, and what
 //! the index (`-shm`) counts in one that is in use.
 
 #![deny(clippy::arithmetic_side_effects)]
@@ -12,22 +13,21 @@ use super::{FRAME_HEADER_BYTES, Fault, Frames, Log, State, offset_of, to_u64, wi
 use crate::files::sidecars::open_beside;
 use pagewarden_core::source::file::{open_regular, read_fully};
 
-/// Frames that are remembered: 16 MiB of numbers.
-const FRAMES_MAX: u64 = 2 << 20;
+/// Frames that are remembered: 32 MiB of offsets.
+pub const FRAMES_MAX: u64 = 2 << 20;
 
-/// The committed frames of a log.
+/// The pages of a log that count.
 #[derive(Debug)]
 pub struct View {
     file: File,
     /// What the log is called.
     pub name: String,
-    /// Page and frame, by page; the newest of each page.
-    frames: Vec<(u32, u32)>,
-    page_bytes: usize,
+    /// Page, and offset of its content, by page; the newest of each page.
+    places: Vec<(u32, u64)>,
     /// The pages of the database as of the last commit.
     pub pages: u32,
     /// Behind the first frame that does not fit there are frames of the same log: commits may
-    /// have been lost.
+    /// have been lost. Of a journal: what would be undone is not all there.
     pub is_broken: bool,
 }
 
@@ -91,8 +91,9 @@ impl View {
         name: String,
     ) -> Result<Option<Self>, String> {
         let too_long = || "the write-ahead log is too long to be remembered".to_owned();
+        let frame_bytes = to_u64(log.page_bytes.saturating_add(FRAME_HEADER_BYTES));
         let mut reader = Frames::of(log);
-        let (mut frames, mut committed, mut pages) = (Vec::new(), 0, 0);
+        let (mut places, mut committed, mut pages) = (Vec::new(), 0, 0);
         let (mut before, mut end) = (log.sum, log.frames);
         for number in 0..counted.unwrap_or(log.frames).min(log.frames) {
             if number >= FRAMES_MAX {
@@ -105,33 +106,42 @@ impl View {
                 break;
             }
             before = frame.stored;
-            frames.push((frame.page, u32::try_from(number).map_err(|_| too_long())?));
+            let content = offset_of(number, frame_bytes).saturating_add(to_u64(FRAME_HEADER_BYTES));
+            places.push((frame.page, content));
             if frame.commit != 0 {
-                (committed, pages) = (frames.len(), frame.commit);
+                (committed, pages) = (places.len(), frame.commit);
             }
         }
-        frames.truncate(committed);
-        frames.sort_unstable();
-        // Of the frames of a page the newest stays.
-        frames.reverse();
-        frames.dedup_by_key(|(page, _)| *page);
-        frames.reverse();
+        places.truncate(committed);
         let mut is_broken = false;
         for number in end..log.frames {
             let frame = reader.get(number).map_err(|fault| fault.error.to_string())?;
             is_broken |= frame.is_some_and(|frame| frame.salt == log.salt);
         }
-        let page_bytes = log.page_bytes;
-        Ok((pages > 0).then_some(Self { file, name, frames, page_bytes, pages, is_broken }))
+        Ok((pages > 0).then(|| Self::new(file, name, places, pages, is_broken)))
+    }
+
+    /// Of a log in which the content of each page begins at an offset; of several the last counts.
+    #[must_use]
+    pub fn new(
+        file: File,
+        name: String,
+        mut places: Vec<(u32, u64)>,
+        pages: u32,
+        is_broken: bool,
+    ) -> Self {
+        places.sort_unstable();
+        places.reverse();
+        places.dedup_by_key(|(page, _)| *page);
+        places.reverse();
+        Self { file, name, places, pages, is_broken }
     }
 
     /// Where the content of `page` begins in the log; `None` if it is in the file alone.
     #[must_use]
     pub fn offset(&self, page: u32) -> Option<u64> {
-        let place = self.frames.binary_search_by_key(&page, |(page, _)| *page).ok()?;
-        let (_, frame) = self.frames.get(place)?;
-        let frame_bytes = self.page_bytes.saturating_add(FRAME_HEADER_BYTES);
-        offset_of(u64::from(*frame), to_u64(frame_bytes)).checked_add(to_u64(FRAME_HEADER_BYTES))
+        let place = self.places.binary_search_by_key(&page, |(page, _)| *page).ok()?;
+        self.places.get(place).map(|(_, offset)| *offset)
     }
 
     /// Reads a page at an offset that [`View::offset`] gave; false if it cannot be read.
