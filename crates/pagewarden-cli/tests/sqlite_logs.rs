@@ -301,6 +301,34 @@ fn hot_journal_of_a_database_with_other_pages_is_suspect() {
     );
 }
 
+/// A server was killed while it wrote the last pages of the transaction that made the database.
+#[test]
+fn first_transaction_that_was_interrupted_is_no_damage() {
+    if !has_shell() {
+        return;
+    }
+    let folder = two_with_hot_journals([1024, 1024]);
+    shell(
+        folder.path(),
+        ".open new.db\nPRAGMA page_size = 1024; CREATE TABLE t (a INTEGER PRIMARY KEY, b BLOB);\n\
+         WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 300)\n\
+         INSERT INTO t SELECT x, randomblob(700) FROM n;\n",
+    );
+    let mut journal = fs::read(folder.path().join("a.db-journal")).unwrap();
+    // No record, and no page before it.
+    journal.truncate(512);
+    journal[8..12].fill(0);
+    journal[16..20].fill(0);
+    fs::write(folder.path().join("new.db-journal"), journal).unwrap();
+    let database = folder.path().join("new.db");
+    let report = check([&database]).report();
+    assert_eq!(findings(&report).len(), 0, "{}", report.json);
+    assert!(report.json.to_string().contains("nothing is left then"), "{}", report.json);
+    // So it is.
+    let tables = shell(folder.path(), ".open new.db\nSELECT count(*) FROM sqlite_schema;\n");
+    assert_eq!(tables.trim(), "0");
+}
+
 /// A transaction of several databases is committed once the file is gone whose name their journals
 /// end with: SQLite removes them then, and undoes nothing.
 #[test]

@@ -469,7 +469,10 @@ impl Database {
         // A server that is killed while it copies its log into the database leaves this.
         let is_in_log = !self.is_at_rest
             && wal::pages_after_recovery(&real_path).is_some_and(|end| end >= count);
-        let severity = match (self.is_at_rest, is_in_log) {
+        // So does one that is killed while a transaction makes the file longer.
+        let is_undone = self.sidecars.hot_journal
+            && journal::pages_before(&real_path).is_some_and(|pages| pages <= begun);
+        let severity = match (self.is_at_rest, is_in_log || is_undone) {
             (true, _) => Severity::Damage,
             (_, true) => Severity::Notice,
             _ => Severity::Suspect,
@@ -482,6 +485,8 @@ impl Database {
             detail.push_str(
                 "; the write-ahead log holds a later state, and recovery makes the file so long",
             );
+        } else if is_undone {
+            detail.push_str("; they are of a transaction that SQLite will undo");
         } else if !self.is_at_rest {
             detail.push_str("; recovery may bring them back");
         }

@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 use super::sidecars::{is_locked, open_beside};
 use super::wal::view::{FRAMES_MAX, View};
 use super::{HINT_LOG, to_u64};
+use crate::page::lock_byte_page;
 use pagewarden_core::database::Step;
 use pagewarden_core::source::file::read_fully;
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, Unread};
@@ -197,6 +198,11 @@ pub fn undone(path: &Path, page_bytes: usize) -> Result<Option<View>, String> {
             first.page_bytes
         ));
     }
+    if first.pages == 0 {
+        return Err(
+            "the rollback journal undoes the first transaction: nothing is left then".to_owned()
+        );
+    }
     if walked.is_counted && walked.broken.is_some() {
         return Err("a record of the rollback journal is not as it must be".to_owned());
     }
@@ -207,6 +213,14 @@ pub fn undone(path: &Path, page_bytes: usize) -> Result<Option<View>, String> {
     places.retain(|(page, _)| *page <= first.pages);
     let is_broken = walked.broken.is_some();
     Ok(Some(View::new(file, name, places, first.pages, is_broken)))
+}
+
+/// The pages that a database has once its hot journal was played back; `None` if that is not known.
+pub fn pages_before(path: &Path) -> Option<u64> {
+    let (_, file, _) = open_beside(path, "-journal")?;
+    let mut head = [0; HEADER_BYTES];
+    read(&file?, &mut head, 0).ok()?;
+    Header::parse(&head).map(|header| u64::from(header.pages))
 }
 
 /// True if the journal belongs to a transaction of several databases that is committed.
@@ -319,11 +333,15 @@ fn walk(
                 return Ok(walked);
             }
             read(file, &mut record, offset)?;
+            let page = record.first_chunk().map_or(0, |page| u32::from_be_bytes(*page));
+            // Here the name of a file begins, behind the last record.
+            if !is_counted && u64::from(page) == lock_byte_page(first.page_bytes) {
+                return Ok(walked);
+            }
             if let Some((page, stored, computed)) = broken(&record, header.nonce) {
                 walked.broken = at(page, Some((stored, computed)));
                 return Ok(walked);
             }
-            let page = record.first_chunk().map_or(0, |page| u32::from_be_bytes(*page));
             take(page, offset.saturating_add(4));
             offset = offset.saturating_add(to_u64(record.len()));
         }
