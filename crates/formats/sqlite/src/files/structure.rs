@@ -265,6 +265,9 @@ impl Subject {
         let Some(header) = read.ok().and_then(|()| DatabaseHeader::parse(&first)) else {
             return Some(Err("its first page cannot be read".to_owned()));
         };
+        if stamp.journal.is_some() && pages.is_in_log(1) {
+            pages.reserve(header.reserved_bytes);
+        }
         pages.count = header.page_count().unwrap_or_else(|| pages.count_by_length());
         // More than there is room for are missing; another check reports that.
         pages.count = pages.count.min(pages.count_by_length().saturating_mul(2).max(1));

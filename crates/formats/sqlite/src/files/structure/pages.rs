@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::files::to_u64;
 use crate::files::wal::view::View;
+use crate::page::header::USABLE_BYTES_MIN;
 use crate::page::{SqlitePages, lock_byte_page};
 use pagewarden_core::page::{PageFormat as _, PageRun, RunVerdict};
 use pagewarden_core::source::file::read_fully;
@@ -47,6 +48,8 @@ pub struct Pages {
     in_file: u64,
     /// The log over it.
     pub log: Option<View>,
+    /// Its pages have another form than those of the file: see [`Pages::reserve`].
+    is_other_form: bool,
     /// The database has a pointer map.
     pub has_map: bool,
     /// Bytes read so far.
@@ -67,8 +70,20 @@ impl Pages {
             count: 0,
             in_file,
             log,
+            is_other_form: false,
             has_map: false,
             bytes_read: AtomicU64::new(0),
+        }
+    }
+
+    /// The bytes at the end of each page that its header says are not SQLite's own. A transaction that
+    /// changes them, and will be undone, has left their new number in the file and the old one in
+    /// the log: then what the file's pages carry there says nothing.
+    pub fn reserve(&mut self, bytes: u8) {
+        let usable = self.page_size.saturating_sub(usize::from(bytes));
+        if bytes != self.format.reserved_bytes && usable >= USABLE_BYTES_MIN {
+            self.is_other_form = true;
+            self.usable = usable;
         }
     }
 
@@ -88,10 +103,11 @@ impl Pages {
         if self.fails(page, bytes) { Err(Absent::Failed) } else { Ok(()) }
     }
 
-    /// What a page of the file counts as by itself; `None` for one in the log.
+    /// What a page of the file counts as by itself; `None` for one in the log,
+    /// or of another form.
     #[must_use]
     pub fn standing(&self, page: u32, bytes: &[u8]) -> Option<Standing> {
-        if self.is_in_log(page) {
+        if self.is_other_form || self.is_in_log(page) {
             return None;
         }
         let mut verdict = RunVerdict::default();
