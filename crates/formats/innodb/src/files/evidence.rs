@@ -109,12 +109,20 @@ impl Evidence {
         if self.circumstances != Circumstances::Crashed {
             return false;
         }
-        let copy = || {
-            let id = (space?, u32::try_from(page.0).ok()?);
-            self.doublewrite.good_copy(id, None, pages)
-        };
+        let copy = self.copy_of(space, page, pages);
         !matches!(self.fate(space, page), Fate::Kept)
-            || copy().is_some_and(|copy| copy.lsn >= self.checkpoint)
+            || copy.is_some_and(|copy| copy.lsn >= self.checkpoint)
+    }
+
+    /// The newest sound copy of a page in the doublewrite area.
+    fn copy_of(
+        &self,
+        space: Option<u32>,
+        page: PageNo,
+        pages: &dyn PageFormat,
+    ) -> Option<GoodCopy> {
+        let id = (space?, u32::try_from(page.0).ok()?);
+        self.doublewrite.good_copy(id, self.log_end.map(|(end, _)| end), pages)
     }
 
     /// What a page in use is that is all zero; `None` where that proves nothing.
@@ -166,9 +174,7 @@ pub(crate) struct InDirectory {
 
 impl InDirectory {
     fn copy_of(&self, page: PageNo) -> Option<GoodCopy> {
-        let id = (self.space?, u32::try_from(page.0).ok()?);
-        let log_end = self.evidence.log_end.map(|(end, _)| end);
-        self.evidence.doublewrite.good_copy(id, log_end, &*self.pages)
+        self.evidence.copy_of(self.space, page, &*self.pages)
     }
 
     /// Puts into a finding what recovery does to the page. False if nothing is

@@ -33,9 +33,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::files::evidence::Evidence;
-use crate::files::fields::{u16_at, u32_at, u64_at};
+use crate::files::fields::{u16_at, u64_at};
 use crate::files::links::first_pages;
-use crate::files::siblings::Compared;
+use crate::files::siblings::{Compared, Links};
 use crate::page::fields::{PAGE_TYPE, read_u16};
 use crate::page::index::TYPE_INDEX;
 use crate::page::layout::Layout;
@@ -45,8 +45,6 @@ use pagewarden_core::page::{PageFormat, PageRun, RunVerdict, Witness};
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, PageNo, Severity, Standing};
 
-const BEFORE: usize = 8;
-const AFTER: usize = 12;
 const LSN: usize = 16;
 const LEVEL: usize = 64;
 const INDEX: usize = 66;
@@ -122,18 +120,16 @@ impl Reached {
     fn said(&self, standing: Option<Standing>, page: &[u8]) -> u64 {
         match standing {
             Some(Standing::Empty) if page.iter().all(|byte| *byte == 0) => ZERO,
-            Some(Standing::Ok) => self
-                .neighbours(page)
-                .map_or(UNKNOWN, |[before, after]| u64::from(before) << 32 | u64::from(after)),
+            Some(Standing::Ok) => self.neighbours(page).map_or(UNKNOWN, Links::packed),
             _ => UNKNOWN,
         }
     }
 
     /// The pages before and after a page of an index that was not changed since the checkpoint.
-    fn neighbours(&self, page: &[u8]) -> Option<[u32; 2]> {
+    fn neighbours(&self, page: &[u8]) -> Option<Links> {
         let is_asked = read_u16(page, PAGE_TYPE) == TYPE_INDEX
             && u64_at(page, LSN).is_some_and(|lsn| lsn > 0 && lsn < self.before);
-        is_asked.then(|| Some([u32_at(page, BEFORE)?, u32_at(page, AFTER)?]))?
+        is_asked.then(|| Links::of(page))?
     }
 
     /// Pages of zeroes, each with the pages that lead to it.
@@ -144,8 +140,7 @@ impl Reached {
             if state == UNKNOWN || state == ZERO {
                 continue;
             }
-            for shift in [32, 0] {
-                let other = u32::try_from(state >> shift & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+            for other in Links::unpacked(state).0 {
                 let slot = usize::try_from(other).ok().and_then(|at| self.links.get(at));
                 if slot.is_some_and(|slot| slot.load(Ordering::Relaxed) == ZERO) {
                     found.entry(other).or_default().push(page);
@@ -179,7 +174,7 @@ impl Reached {
         let roots = first_pages(&self.layout, &segments, false);
         let finished = roots.filter_map(|root| {
             let page = self.sound_page(file, u64::from(root))?;
-            let [u32::MAX, u32::MAX] = self.neighbours(&page)? else { return None };
+            let Links([u32::MAX, u32::MAX]) = self.neighbours(&page)? else { return None };
             (u16_at(&page, LEVEL)? > 0).then(|| Some((u64_at(&page, INDEX)?, root)))?
         });
         finished.collect()
@@ -200,7 +195,7 @@ impl Reached {
             let leads = || {
                 let page = self.sound_page(file, u64::from(*number))?;
                 let is_of_index = finished.contains_key(&u64_at(&page, INDEX)?);
-                Some(is_of_index && self.neighbours(&page)?.contains(&zero))
+                Some(is_of_index && self.neighbours(&page)?.0.contains(&zero))
             };
             leads().unwrap_or(false)
         })
@@ -257,36 +252,11 @@ impl Compared for Reached {
 mod tests {
     use super::*;
     use crate::files::doublewrite::Doublewrite;
+    use crate::files::siblings::tests::{PAGE, Pages};
     use crate::files::state::State;
     use crate::page::layout::Form;
-    use pagewarden_core::page::PageFinding;
-    use pagewarden_core::verdict::Protection;
 
-    const PAGE: usize = 4096;
     const CHECKPOINT: u64 = 1000;
-
-    /// Pages that all pass, but those of type 1.
-    #[derive(Debug)]
-    struct Pages;
-
-    impl PageFormat for Pages {
-        fn page_size(&self) -> usize {
-            PAGE
-        }
-
-        fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
-            for (page, bytes) in (run.first.0..).zip(run.bytes.chunks_exact(PAGE)) {
-                match read_u16(bytes, PAGE_TYPE) {
-                    0 => verdict.empty(),
-                    1 => verdict.fail(
-                        Protection::Checksum,
-                        PageFinding::failed(PageNo(page), Severity::Damage, Kind::Checksum),
-                    ),
-                    _ => verdict.pass(Standing::Ok, Protection::Checksum),
-                }
-            }
-        }
-    }
 
     fn put(page: &mut [u8], at: usize, bytes: &[u8]) {
         page[at..at + bytes.len()].copy_from_slice(bytes);
@@ -294,8 +264,8 @@ mod tests {
 
     fn of_index(level: u16, before: u32, after: u32, lsn: u64) -> Vec<u8> {
         let mut page = vec![0; PAGE];
-        put(&mut page, BEFORE, &before.to_be_bytes());
-        put(&mut page, AFTER, &after.to_be_bytes());
+        put(&mut page, 8, &before.to_be_bytes());
+        put(&mut page, 12, &after.to_be_bytes());
         put(&mut page, LSN, &lsn.to_be_bytes());
         put(&mut page, PAGE_TYPE, &TYPE_INDEX.to_be_bytes());
         put(&mut page, LEVEL, &level.to_be_bytes());

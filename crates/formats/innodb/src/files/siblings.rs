@@ -108,8 +108,7 @@ impl Chain {
             outer if outer & TYPE_COMPRESSED_MARK != 0 => return UNKNOWN,
             _ => return OTHER,
         }
-        let links = u32_at(page, BEFORE).zip(u32_at(page, AFTER));
-        links.map_or(UNKNOWN, |(before, after)| u64::from(before) << 32 | u64::from(after))
+        Links::of(page).map_or(UNKNOWN, Links::packed)
     }
 
     fn state(&self, page: u32) -> u64 {
@@ -120,9 +119,7 @@ impl Chain {
 
     fn links(&self, page: u32) -> Option<Links> {
         let state = self.state(page);
-        let after = u32::try_from(state & u64::from(NONE)).unwrap_or(NONE);
-        let before = u32::try_from(state >> 32).unwrap_or(NONE);
-        (!matches!(state, UNKNOWN | OTHER)).then_some(Links([before, after]))
+        (!matches!(state, UNKNOWN | OTHER)).then(|| Links::unpacked(state))
     }
 
     /// Each page of an index with its links.
@@ -278,9 +275,25 @@ impl Side {
 
 /// The pages before and after one.
 #[derive(Debug, Clone, Copy)]
-struct Links([u32; 2]);
+pub(super) struct Links(pub(super) [u32; 2]);
 
 impl Links {
+    /// Those of a page of an index.
+    pub(super) fn of(page: &[u8]) -> Option<Self> {
+        Some(Self([u32_at(page, BEFORE)?, u32_at(page, AFTER)?]))
+    }
+
+    /// Both in one number.
+    pub(super) fn packed(self) -> u64 {
+        let [before, after] = self.0.map(u64::from);
+        before << 32 | after
+    }
+
+    pub(super) fn unpacked(packed: u64) -> Self {
+        let half = |half: u64| u32::try_from(half & u64::from(NONE)).unwrap_or(NONE);
+        Self([half(packed >> 32), half(packed)])
+    }
+
     fn on(self, side: Side) -> Option<u32> {
         self.0.get(side.0).copied()
     }
@@ -448,17 +461,17 @@ impl<I: Iterator<Item = Step>> Iterator for Comparing<I> {
 
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "small numbers of a test")]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::page::fields::TYPE_PAGE_COMPRESSED;
     use pagewarden_core::page::{PageFinding, PageFormat, RunVerdict};
     use pagewarden_core::verdict::Protection;
 
-    const PAGE: usize = 4096;
+    pub(in crate::files) const PAGE: usize = 4096;
 
-    /// Pages that all pass, but those of type 1.
+    /// Pages that all pass, but those of type 1, which fail, and those of type 0, which are empty.
     #[derive(Debug)]
-    struct Pages;
+    pub(in crate::files) struct Pages;
 
     impl PageFormat for Pages {
         fn page_size(&self) -> usize {
@@ -467,12 +480,13 @@ mod tests {
 
         fn judge(&self, run: PageRun<'_>, verdict: &mut RunVerdict) {
             for (page, bytes) in (run.first.0..).zip(run.bytes.chunks_exact(PAGE)) {
-                if read_u16(bytes, PAGE_TYPE) == 1 {
-                    let finding =
-                        PageFinding::failed(PageNo(page), Severity::Damage, Kind::Checksum);
-                    verdict.fail(Protection::Checksum, finding);
-                } else {
-                    verdict.pass(Standing::Ok, Protection::Checksum);
+                match read_u16(bytes, PAGE_TYPE) {
+                    0 => verdict.empty(),
+                    1 => verdict.fail(
+                        Protection::Checksum,
+                        PageFinding::failed(PageNo(page), Severity::Damage, Kind::Checksum),
+                    ),
+                    _ => verdict.pass(Standing::Ok, Protection::Checksum),
                 }
             }
         }
