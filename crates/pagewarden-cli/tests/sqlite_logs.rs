@@ -274,14 +274,14 @@ fn structure_is_judged_as_it_is_once_the_hot_journal_is_played_back() {
     }
     // The journal of the other database, which has pages of the same size.
     let journal = folder.path().join("a.db-journal");
-    let own = fs::read(&journal).unwrap();
     fs::copy(folder.path().join("b.db-journal"), &journal).unwrap();
     let report = check([&database]).report();
     assert_eq!(report.verdict(), "damaged", "{}", report.json);
+    let hint = findings(&report)[0]["hint"].as_str().unwrap().to_owned();
+    assert!(hint.starts_with("copy the database and its -journal before"), "{hint}");
     // SQLite plays it back, and says so too.
     let says = shell(folder.path(), ".open a.db\nPRAGMA integrity_check;\n");
     assert!(!says.trim().ends_with("ok"), "{says}");
-    assert!(!own.is_empty());
 }
 
 #[test]

@@ -73,6 +73,8 @@ const STEPS_AHEAD: usize = 64;
 const TELL_BYTES: u64 = 4 << 20;
 /// Pages that nothing leads to are reported one by one up to this number.
 const LOST_PAGES_MAX: u64 = 10_000;
+const HINT_JOURNAL: &str = "copy the database and its -journal before any program opens it, which plays the \
+                            journal back; if that is of another database, check the copy without it";
 const HINT: &str = "save what is readable with the sqlite3 shell's .recover, into a new file, and compare \
                     it with a backup; PRAGMA integrity_check says how SQLite sees it";
 
@@ -265,7 +267,8 @@ impl Subject {
         let Some(header) = read.ok().and_then(|()| DatabaseHeader::parse(&first)) else {
             return Some(Err("its first page cannot be read".to_owned()));
         };
-        if stamp.journal.is_some() && pages.is_in_log(1) {
+        pages.is_undone = stamp.journal.is_some();
+        if pages.is_undone && pages.is_in_log(1) {
             pages.reserve(header.reserved_bytes);
         }
         pages.count = header.page_count().unwrap_or_else(|| pages.count_by_length());
@@ -420,7 +423,7 @@ impl Subject {
     fn finding(&self, pages: &Pages, fault: &Fault, severity: Severity) -> Step {
         let mut finding = Finding::of_file(&self.name, severity, fault.kind, fault.detail.clone());
         finding.object = fault.object.as_deref().map(str::to_owned);
-        finding.hint = Some(HINT.to_owned());
+        finding.hint = Some(if pages.is_undone { HINT_JOURNAL } else { HINT }.to_owned());
         finding.place.page = Some(PageNo(u64::from(fault.page)));
         if let Some(log) = pages.log.as_ref().filter(|_| pages.is_in_log(fault.page)) {
             finding.place = Place {

@@ -48,6 +48,8 @@ pub struct Pages {
     in_file: u64,
     /// The log over it.
     pub log: Option<View>,
+    /// The log is a rollback journal, which the next program that opens the database plays back.
+    pub is_undone: bool,
     /// Its pages have another form than those of the file: see [`Pages::reserve`].
     is_other_form: bool,
     /// The database has a pointer map.
@@ -70,6 +72,7 @@ impl Pages {
             count: 0,
             in_file,
             log,
+            is_undone: false,
             is_other_form: false,
             has_map: false,
             bytes_read: AtomicU64::new(0),
