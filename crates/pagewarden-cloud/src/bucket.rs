@@ -353,6 +353,14 @@ impl Store for Bucket {
         }
     }
 
+    fn expect_whole(&self, file: &Path, end_first: bool) {
+        // Of what was listed.
+        let known = self.key(file).and_then(|key| self.known(&key));
+        if let Ok(Some(object)) = known {
+            object.expect_whole(end_first);
+        }
+    }
+
     fn open(&self, file: &Path) -> io::Result<Arc<dyn StoredBytes>> {
         let object = self.begin(&self.key(file)?)?;
         Ok(Arc::new(Reading::new(object)))
@@ -396,6 +404,37 @@ mod tests {
         let deleted = bucket.wait(async move { Ok(store.delete(&"file".into()).await) });
         deleted.unwrap().unwrap();
         assert_eq!(read(&path).unwrap(), b"first");
+    }
+
+    /// What is read next is fetched while the last pieces of what is being read come; the third piece of
+    /// three is its end.
+    #[test]
+    fn whole_file_is_fetched_once_the_one_before_it_is_on_its_way() {
+        let store = Arc::new(InMemory::new());
+        let bucket = bucket(&store);
+        let bytes: Vec<u8> = (0..=250_u8).cycle().take((9 << 20) + 7).collect();
+        for name in ["one", "next"] {
+            let (puts, payload) = (Arc::clone(&store), PutPayload::from(bytes.clone()));
+            let put = async move { Ok(puts.put(&name.into(), payload).await.unwrap()) };
+            bucket.wait(put).unwrap();
+        }
+        bucket.list(Path::new("s3://it")).unwrap();
+        let at = |name: &str| StorePath::new(bucket.clone(), format!("s3://it/{name}"));
+        at("next").expect_whole(true);
+        let next = bucket.known(&"next".into()).unwrap().unwrap();
+        let which = |piece| (next.number(), piece);
+        let is_kept = |piece| bucket.access.pieces.is_kept(which(piece));
+        assert!(!(0..3).any(is_kept));
+        let mut one = at("one").open().unwrap();
+        one.read_exact(&mut vec![0; 4 << 20]).unwrap();
+        assert!(!(0..3).any(is_kept), "more of the first file is to be fetched");
+        one.read_exact(&mut vec![0; 4 << 20]).unwrap();
+        assert!(is_kept(0) && !is_kept(1) && is_kept(2));
+        one.read_to_end(&mut Vec::new()).unwrap();
+        assert!((0..3).all(is_kept));
+        // The thread does one thing after the other: these came before.
+        bucket.wait(async move { Ok(store.delete(&"next".into()).await) }).unwrap().unwrap();
+        assert_eq!(read(&at("next")).unwrap(), bytes);
     }
 
     #[test]

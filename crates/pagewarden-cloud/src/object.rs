@@ -67,6 +67,8 @@ pub(crate) struct Object {
     key: Key,
     number: u64,
     version: Version,
+    /// It will be read from its beginning to its end.
+    is_read_through: AtomicBool,
 }
 
 impl Object {
@@ -75,9 +77,15 @@ impl Object {
         self.version.length
     }
 
+    /// By which its pieces are kept.
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(crate) fn new(access: Access, key: Key, version: Version) -> Self {
         let number = access.pieces.new_object();
-        Self { access, key, number, version }
+        Self { access, key, number, version, is_read_through: AtomicBool::new(false) }
     }
 
     /// Begins to fetch it if it is as small as that.
@@ -85,6 +93,30 @@ impl Object {
         if (1..=bytes_max).contains(&self.version.length) {
             self.begin(0);
         }
+    }
+
+    /// It will be read from its beginning to its end, after what is being read now.
+    pub(crate) fn expect_whole(self: &Arc<Self>, end_first: bool) {
+        self.is_read_through.store(true, Ordering::Relaxed);
+        // It may have been forgotten by then.
+        let next = Arc::downgrade(self);
+        let mut begun = 0;
+        self.access.pieces.call_next(Box::new(move || {
+            let Some(object) = next.upgrade() else { return };
+            let count = object.pieces();
+            if begun < count.min(AHEAD_MAX) {
+                if end_first && begun == 0 {
+                    object.begin(count.saturating_sub(1));
+                }
+                object.begin(begun);
+                begun = begun.saturating_add(1);
+            }
+        }));
+    }
+
+    /// How many pieces it has.
+    fn pieces(&self) -> u64 {
+        self.version.length.div_ceil(PIECE_BYTES)
     }
 
     /// Puts the first piece there, if that is what came when it was seen first.
@@ -281,8 +313,9 @@ impl Reading {
             return;
         }
         self.last.store(index, Ordering::Relaxed);
-        let is_next = last != NONE && last.checked_add(1) == Some(index);
-        let pieces = self.object.version.length.div_ceil(PIECE_BYTES);
+        let begins = index == 0 && self.object.is_read_through.load(Ordering::Relaxed);
+        let is_next = begins || (last != NONE && last.checked_add(1) == Some(index));
+        let pieces = self.object.pieces();
         // At the last one nothing is left to fetch ahead.
         self.count(is_next && index.saturating_add(1) < pieces);
         let most = self.object.access.pieces.share().saturating_sub(1).min(AHEAD_MAX);
@@ -290,6 +323,9 @@ impl Reading {
         let end = index.saturating_add(*ahead).saturating_add(1).min(pieces);
         for index in index..end {
             self.object.begin(index);
+        }
+        if is_next && end == pieces {
+            self.object.access.pieces.all_is_begun();
         }
     }
 }

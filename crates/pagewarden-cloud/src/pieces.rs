@@ -1,6 +1,7 @@
 //! Pieces of objects in memory: fetched at once, kept until newer ones need the room.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -78,7 +79,6 @@ impl Drop for Held {
 type Which = (u64, u64);
 
 /// See the module.
-#[derive(Debug)]
 pub(crate) struct Pieces {
     kept: Mutex<Kept>,
     /// Counts uses: the piece that was used longest ago goes first.
@@ -88,9 +88,19 @@ pub(crate) struct Pieces {
     readers: AtomicUsize,
     held: Arc<AtomicUsize>,
     begins: Mutex<Begins>,
+    next: Mutex<Option<Next>>,
     limiter: RateLimiter,
     stop: Arc<AtomicBool>,
 }
+
+impl fmt::Debug for Pieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pieces").field("readers", &self.readers).finish_non_exhaustive()
+    }
+}
+
+/// Begins to fetch one more piece of what is to be read next.
+type Next = Box<dyn FnMut() + Send>;
 
 /// Pieces that are here or on their way.
 #[derive(Debug, Default)]
@@ -140,6 +150,7 @@ impl Pieces {
             readers: AtomicUsize::new(0),
             held: Arc::default(),
             begins: Mutex::default(),
+            next: Mutex::default(),
             limiter,
             stop,
         }
@@ -217,6 +228,19 @@ impl Pieces {
     /// True for a piece that is here, or on its way.
     pub(crate) fn is_kept(&self, which: Which) -> bool {
         self.kept().pieces.contains_key(&which)
+    }
+
+    /// Has `next` called for each piece that is read once nothing more is to be fetched of what is being
+    /// read, so that as many are on their way as before.
+    pub(crate) fn call_next(&self, next: Next) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+    }
+
+    /// One more piece is being read of what is on its way to its end.
+    pub(crate) fn all_is_begun(&self) {
+        if let Some(next) = &mut *self.next.lock().unwrap_or_else(PoisonError::into_inner) {
+            next();
+        }
     }
 
     /// Keeps the first of these bytes, with which an object begins, while there is room.

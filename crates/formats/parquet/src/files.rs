@@ -21,7 +21,6 @@ use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::FORMAT;
 use crate::page::codec::Codec;
@@ -33,9 +32,10 @@ use pagewarden_core::database::{
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::open_anything;
 use pagewarden_core::source::store::{Seen, StorePath, StoredFile};
-use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity, Unread};
+use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Severity};
 use pagewarden_core::words::{bytes, counted, printable};
 
+mod batch;
 mod chunk;
 pub mod content;
 pub mod decoder;
@@ -43,10 +43,13 @@ pub mod footer;
 pub mod header;
 #[cfg(test)]
 mod tests;
+mod unchanged;
 mod window;
 
+use batch::Batch;
 use chunk::{Chunk, Walk};
 use footer::{Column, Footer, Place};
+use unchanged::Unchanged;
 use window::Window;
 
 /// At both ends of a file.
@@ -65,7 +68,7 @@ const HINT: &str = "take another copy of the file, or write it anew from its sou
 
 /// How its files and tables are read where they are.
 pub(super) const IN_STORE: StoredKind =
-    StoredKind { probe: probe_stored, reads_folder: |_| true, open: open_stored };
+    StoredKind { probe: probe_stored, reads_folder: |_| true, end_first: true, open: open_stored };
 
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     let place = StorePath::local(path);
@@ -132,7 +135,9 @@ fn open_stored(place: &StorePath, options: &OpenOptions) -> Result<Target, Error
         ));
     }
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    let steps = FileSteps::new(name, path.to_owned(), file, options.structure)
+    let read =
+        ReadOptions { is_local: place.local_path().is_some(), expands_all: options.structure };
+    let steps = FileSteps::new(name, path.to_owned(), file, read)
         .map_err(|source| Error::io("read", path, source))?;
     let description = description(path, steps.footer.as_ref());
     Ok(Target { description, steps: Box::new(steps), woken: None })
@@ -149,11 +154,6 @@ pub(crate) fn open_file(place: &StorePath) -> io::Result<StoredFile> {
         true => Ok(file.into()),
         false => Err(io::Error::other("not a file")),
     }
-}
-
-/// The length of a file, and when it was written to.
-fn state_of(file: &StoredFile) -> io::Result<(u64, Option<SystemTime>)> {
-    Ok((file.length()?, file.modified()))
 }
 
 /// The first and the last bytes of a file.
@@ -230,6 +230,15 @@ fn description(path: &Path, footer: Option<&Footer>) -> Description {
     }
 }
 
+/// How a file is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadOptions {
+    /// Its pages may be read by several threads, each page by itself.
+    pub(crate) is_local: bool,
+    /// Expand pages that have a CRC, too.
+    pub(crate) expands_all: bool,
+}
+
 /// A file that is being read.
 #[derive(Debug)]
 struct Reading {
@@ -240,10 +249,11 @@ struct Reading {
     bytes: u64,
     /// Everything else must be before it.
     footer_begin: u64,
-    /// Expand pages that have a CRC, too.
-    expands_all: bool,
+    options: ReadOptions,
     /// Pages that were come to.
     pages: u64,
+    /// Those that other threads are to read.
+    batch: Batch,
 }
 
 impl Reading {
@@ -274,7 +284,7 @@ pub(crate) struct FileSteps {
     chunks: Vec<Chunk>,
     walk: Option<Walk>,
     /// Asked again at the end.
-    as_opened: (u64, Option<SystemTime>),
+    unchanged: Arc<Unchanged>,
     /// The footer and what it leads to, beside pages.
     passed: u64,
     is_over: bool,
@@ -294,21 +304,22 @@ impl FileSteps {
         name: String,
         path: PathBuf,
         file: StoredFile,
-        expands_all: bool,
+        options: ReadOptions,
     ) -> io::Result<Self> {
-        let as_opened = state_of(&file)?;
+        let unchanged = Arc::new(Unchanged::since_now(&file)?);
         let ends = Ends::read(&file)?;
         let bytes = ends.bytes;
         let window = Window::new(file);
+        let batch = Batch::default();
         let reading =
-            Reading { name, path, window, bytes, footer_begin: bytes, expands_all, pages: 0 };
+            Reading { name, path, window, bytes, footer_begin: bytes, options, pages: 0, batch };
         let mut steps = Self {
             reading,
             footer: None,
             ready: VecDeque::new(),
             chunks: Vec::new(),
             walk: None,
-            as_opened,
+            unchanged,
             passed: 0,
             is_over: false,
         };
@@ -566,12 +577,7 @@ impl FileSteps {
     fn end(&mut self) {
         self.is_over = true;
         self.ready.push_back(Step::Passed(self.passed));
-        let is_same = state_of(self.reading.window.file()).is_ok_and(|now| now == self.as_opened);
-        if !is_same {
-            let why = "it was written to while it was read: check it again when that is over";
-            let unread = Unread::of_file(self.reading.name.clone(), why.to_owned());
-            self.ready.push_back(Step::Unread(unread));
-        }
+        self.ready.extend(self.unchanged.look(&self.reading.name, self.reading.window.file()));
     }
 }
 
@@ -580,6 +586,12 @@ impl Iterator for FileSteps {
 
     fn next(&mut self) -> Option<Step> {
         loop {
+            // What was said since was said of what is behind these pages.
+            let batch = &mut self.reading.batch;
+            if batch.is_full() || !(self.ready.is_empty() || batch.is_empty()) {
+                let apart = batch.take(self.reading.window.file(), &self.unchanged);
+                return Some(Step::Apart(apart));
+            }
             if let Some(step) = self.ready.pop_front() {
                 return Some(step);
             }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use crate::FORMAT;
 use crate::files::content::Obstacle;
-use crate::files::{FileSteps, open_file};
+use crate::files::{FileSteps, ReadOptions, open_file};
 use pagewarden_core::database::{Description, Evidence, OpenOptions, Step, Target};
 use pagewarden_core::error::Error;
 use pagewarden_core::source::store::{Listed, Seen, StorePath, StoredFile, expecting, is_not_read};
@@ -468,7 +468,9 @@ impl TableSteps {
     /// Begins with the pages of a Parquet file.
     fn begin(&mut self, named: &Named, name: String, place: &StorePath, file: StoredFile) {
         let path = place.path().to_owned();
-        match FileSteps::new(name.clone(), path, file, self.expands_all) {
+        let is_local = place.local_path().is_some();
+        let options = ReadOptions { is_local, expands_all: self.expands_all };
+        match FileSteps::new(name.clone(), path, file, options) {
             Ok(steps) => {
                 let rows = steps.rows().zip(named.rows).filter(|(rows, named)| rows != named);
                 if let Some((rows, expected)) = rows {
@@ -514,6 +516,26 @@ impl TableSteps {
             self.ready.push_back(Step::Untested(Note { file: String::new(), text }, self.untested));
         }
     }
+}
+
+/// `%20` is a space: names in paths are often written as in URLs.
+#[must_use]
+pub fn decoded(path: &str) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((byte, more)) = rest.split_first() {
+        rest = more;
+        let digits = more.first_chunk::<2>().filter(|it| it.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(code) if *byte == b'%' => {
+                bytes.push(code);
+                rest = more.get(2..).unwrap_or_default();
+            }
+            _ => bytes.push(*byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The content of a book of the table.

@@ -368,11 +368,14 @@ impl Run<'_> {
         ran: &mut Ran,
     ) -> anyhow::Result<()> {
         let stopped = || self.options.stop.load(Ordering::Relaxed);
-        for subject in subjects {
+        self.expect(subjects.first());
+        let mut subjects = subjects.into_iter();
+        while let Some(subject) = subjects.next() {
             if stopped() {
                 ran.total.stopped = true;
                 break;
             }
+            self.expect(subjects.as_slice().first());
             match subject {
                 Subject::Target(paths) => {
                     let checked = self.check(&paths, seal_file.take(), reports)?;
@@ -423,6 +426,13 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The store may fetch what is read next.
+    fn expect(&self, subject: Option<&Subject>) {
+        if let Some(Subject::Stored(places)) = subject {
+            stored::expect_together(places, self.kind);
+        }
     }
 
     /// What is to be said of a path besides.

@@ -445,6 +445,8 @@ pub struct StoredKind {
     pub probe: fn(&StorePath, &[u8]) -> io::Result<Probe>,
     /// True for a folder of the format that can be opened.
     pub reads_folder: fn(&StorePath) -> bool,
+    /// Of a file the end is read first: it says where everything is.
+    pub end_first: bool,
     /// Opens a file or a folder.
     ///
     /// # Errors

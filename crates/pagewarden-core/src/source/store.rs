@@ -77,7 +77,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// The same of its [first bytes](Self::first_bytes).
     fn expect_begin(&self, _file: &Path, _bytes_max: usize) {}
 
-    /// The same of a folder that will be listed.
+    /// The whole file will be read once the one that is being read is over: its end before all else if
+    /// `end_first`. One file is expected so at a time.
+    fn expect_whole(&self, _file: &Path, _end_first: bool) {}
+
+    /// As [`Store::expect`], of a folder that will be listed.
     fn expect_list(&self, _folder: &Path) {}
 
     /// True for the folders of this machine, whose paths other code may open.
@@ -389,6 +393,11 @@ impl StorePath {
     /// See [`Store::expect_begin`].
     pub fn expect_begin(&self, bytes_max: usize) {
         self.store.expect_begin(&self.path, bytes_max);
+    }
+
+    /// See [`Store::expect_whole`].
+    pub fn expect_whole(&self, end_first: bool) {
+        self.store.expect_whole(&self.path, end_first);
     }
 
     /// See [`Store::expect_list`].

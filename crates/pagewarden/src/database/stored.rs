@@ -106,6 +106,19 @@ pub fn of_file(
     Ok(None)
 }
 
+/// These files will be opened and read once what is being read is over. A folder has many, which come
+/// in their turn.
+pub fn expect_together(places: &[StorePath], kind: Option<&Format>) {
+    let [place] = places else { return };
+    if !place.is_file() {
+        return;
+    }
+    // It was asked for when it was found what it is.
+    let begin = place.first_bytes(MARK_BYTES).unwrap_or_default();
+    let end_first = of_file(place, &begin, kind).ok().flatten().is_some_and(|it| it.end_first);
+    place.expect_whole(end_first);
+}
+
 /// Opens files of a store that belong together, see [`parts::grouped`], or a single
 /// one.
 ///

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::files::Reading;
+use crate::files::batch::{Ahead, BECAME_SHORTER};
 use crate::files::footer::Place;
 use crate::files::header::{
     PageHeader, PageKind, read_bloom_filter, read_column_index, read_offset_index,
@@ -18,7 +19,7 @@ use crate::files::header::{
 use crate::page::codec::Codec;
 use crate::page::{Content, ParquetPage};
 use crate::thrift::ThriftError;
-use pagewarden_core::database::{Step, StreamedPages};
+use pagewarden_core::database::Step;
 use pagewarden_core::verdict::{ByteOffset, Kind, Unread};
 
 /// Headers may hold the smallest and the largest value of their page.
@@ -153,7 +154,7 @@ impl Walk {
             stored_bytes: header.stored_bytes,
             sum: header.sum,
             content: header.content(self.chunk.codec),
-            expands_all: reading.expands_all,
+            expands_all: reading.options.expands_all,
         };
         self.hand_on(page, reading, ready);
     }
@@ -211,21 +212,25 @@ impl Walk {
     fn hand_on(&mut self, page: ParquetPage, reading: &mut Reading, ready: &mut VecDeque<Step>) {
         let length = page.header_bytes.saturating_add(page.stored_bytes);
         let (begin, end) = (self.offset, self.offset.saturating_add(to_u64(length)));
-        match reading.window.read(begin, length) {
-            Ok(bytes) if bytes.len() == length => {
-                let mut file = reading.page_file(Arc::new(page));
-                // It is not where the file begins, and each page is a run of its own: this gives it
-                // its number, whatever its length.
-                file.first_offset = ByteOffset(end);
-                file.first_page = reading.next_page();
-                file.object = Some(Arc::clone(&self.chunk.name));
-                let pages = StreamedPages::whole(Arc::new(file), ByteOffset(begin), bytes);
-                ready.push_back(Step::Pages(pages));
-                self.offset = end;
-            }
-            Ok(_) => self.unread(end, BECAME_SHORTER, reading, ready),
-            Err(error) => self.unread(end, &error.to_string(), reading, ready),
+        let mut file = reading.page_file(Arc::new(page));
+        // It is not where the file begins, and each page is a run of its own: this gives it
+        // its number, whatever its length.
+        file.first_offset = ByteOffset(end);
+        file.first_page = reading.next_page();
+        file.object = Some(Arc::clone(&self.chunk.name));
+        let place = Place { begin, bytes: to_u64(length) };
+        let ahead = Ahead { file: Arc::new(file), place };
+        self.offset = end;
+        if reading.options.is_local {
+            return reading.batch.push(ahead);
         }
+        ready.push_back(match ahead.read(&reading.window) {
+            Ok(pages) => Step::Pages(pages),
+            Err(unread) => {
+                self.is_broken = true;
+                Step::Unread(unread)
+            }
+        });
     }
 
     /// What cannot be read up to there.
@@ -411,7 +416,6 @@ impl Walk {
 
 /// Why a header is none, if there is nothing.
 const ZEROES: &str = "there are only zeroes";
-const BECAME_SHORTER: &str = "the file became shorter while it was read";
 
 fn to_u64(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)

@@ -10,14 +10,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use super::footer::{Footer, Place};
 use super::header::{PageHeader, PageKind};
+use super::unchanged::State;
 use super::window::Window;
 use super::{
     ENCRYPTED_MAGIC, Ends, FOOTER_BYTES_MAX, MAGIC, MAGIC_BYTES, SLACK_BYTES, forgets_headers,
-    open_file, state_of,
+    open_file,
 };
 use crate::checksum::page_sum;
 use crate::page::Content;
@@ -65,7 +65,7 @@ pub struct ContentFile {
     path: PathBuf,
     file: StoredFile,
     /// When it was opened: its length and when it was written to.
-    as_opened: (u64, Option<SystemTime>),
+    as_opened: State,
     footer_begin: u64,
     footer: Footer,
     footer_bytes: Vec<u8>,
@@ -78,7 +78,7 @@ impl ContentFile {
     /// It cannot be read, has no footer that says where everything is, or needs a key.
     pub fn open(at: &StorePath) -> Result<Self, Obstacle> {
         let file = open_file(at)?;
-        let as_opened = state_of(&file)?;
+        let as_opened = State::of(&file)?;
         let ends = Ends::read(&file)?;
         if ends.mark() == ENCRYPTED_MAGIC {
             return Err(Obstacle::Unsupported("its footer is encrypted".to_owned()));
@@ -122,7 +122,7 @@ impl ContentFile {
     /// Its length.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.as_opened.0
+        self.as_opened.bytes
     }
 
     /// What its footer says.
@@ -145,7 +145,7 @@ impl ContentFile {
     /// True if it has not been written to since it was opened.
     #[must_use]
     pub fn is_as_opened(&self) -> bool {
-        state_of(&self.file).is_ok_and(|now| now == self.as_opened)
+        self.as_opened.is_that_of(&self.file)
     }
 
     /// The pages of a column in a row group.

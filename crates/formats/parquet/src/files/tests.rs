@@ -3,11 +3,13 @@
 #![allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
 
 use std::fs;
+use std::io::Write as _;
 use std::num::NonZero;
 
 use super::*;
 use crate::checksum::page_sum;
-use pagewarden_core::verdict::Verdict;
+use pagewarden_core::source::read_ahead::Seats;
+use pagewarden_core::verdict::{Unread, Verdict};
 use pagewarden_core::verify::{Caching, Options, Sink, Summary, verify};
 
 fn golden(name: &str) -> Vec<u8> {
@@ -48,8 +50,8 @@ fn checked(bytes: &[u8]) -> (Verdict, Summary, Kept) {
     fs::write(&path, bytes).unwrap();
     let target = open(&path, &fs::metadata(&path).unwrap(), &OpenOptions::default()).unwrap();
     let mut seen = Kept::default();
-    let options =
-        Options { jobs: NonZero::<usize>::MIN, caching: Caching::Cached, ..Options::default() };
+    let jobs = NonZero::new(3).unwrap();
+    let options = Options { jobs, caching: Caching::Cached, ..Options::default() };
     let verified = verify(target, &options, &(), &mut seen).unwrap();
     assert_eq!(seen.unread, 0);
     (verified.verdict(), verified.summary, seen)
@@ -65,7 +67,12 @@ fn pages_of(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let path = folder.path().join("shop.parquet");
     fs::write(&path, bytes).unwrap();
     let target = open(&path, &fs::metadata(&path).unwrap(), &OpenOptions::default()).unwrap();
-    let pages = target.steps.filter_map(|step| match step {
+    let seats = Seats::new(0);
+    let steps = target.steps.flat_map(|step| match step {
+        Step::Apart(apart) => apart.into_steps(&seats).collect(),
+        step => vec![step],
+    });
+    let pages = steps.filter_map(|step| match step {
         Step::Pages(pages) if !pages.bytes.is_empty() => Some(pages),
         _ => None,
     });
@@ -114,6 +121,49 @@ fn every_flipped_bit_of_a_page_with_crc_is_found_and_named() {
             }
         }
     }
+}
+
+/// What threads say of a file to which `change` happens once its first headers were read.
+fn said_of_a_file_that_changes(change: impl Fn(&Path)) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.parquet");
+    fs::write(&path, golden(CRC)).unwrap();
+    let target = open(&path, &fs::metadata(&path).unwrap(), &OpenOptions::default()).unwrap();
+    let (seats, mut batches, mut said) = (Seats::new(0), 0, Vec::new());
+    for step in target.steps {
+        let steps = match step {
+            Step::Apart(apart) => {
+                batches += 1;
+                if batches == 1 {
+                    change(&path);
+                }
+                apart.into_steps(&seats).collect()
+            }
+            step => vec![step],
+        };
+        let unread = steps.into_iter().filter_map(|step| match step {
+            Step::Unread(unread) => Some(unread.error),
+            _ => None,
+        });
+        said.extend(unread);
+    }
+    assert!(batches > 1, "{batches}");
+    said
+}
+
+#[test]
+fn file_that_changes_under_the_threads_that_read_it_is_unread() {
+    assert_eq!(said_of_a_file_that_changes(|_| {}), Vec::<String>::new());
+    let said = said_of_a_file_that_changes(|path| {
+        fs::OpenOptions::new().append(true).open(path).unwrap().write_all(b"!").unwrap();
+    });
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("written to while it was read"), "{said:?}");
+    let said = said_of_a_file_that_changes(|path| {
+        fs::OpenOptions::new().write(true).open(path).unwrap().set_len(20).unwrap();
+    });
+    assert!(said.iter().any(|why| why.contains("became shorter")), "{said:?}");
+    assert!(said.iter().any(|why| why.contains("written to while it was read")), "{said:?}");
 }
 
 #[test]

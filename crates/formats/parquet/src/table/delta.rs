@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use self::checkpoint::Checkpoint;
 use super::deleted::{Deletions, Stored, Vector};
-use super::{BookValue, Books, Content, Form, Named, TableColumn, inside};
+use super::{BookValue, Books, Content, Form, Named, TableColumn, decoded, inside};
 use crate::files::content::Obstacle;
 use pagewarden_core::database::Step;
 use pagewarden_core::source::store::{Listed, StorePath, expecting};
@@ -539,22 +539,4 @@ fn is_url(path: &str) -> bool {
         scheme.starts_with(|it: char| it.is_ascii_alphabetic())
             && scheme.chars().all(|it| it.is_ascii_alphanumeric() || "+-.".contains(it))
     })
-}
-
-/// `%20` is a space: paths in the log are those of URLs.
-fn decoded(path: &str) -> String {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((byte, more)) = rest.split_first() {
-        rest = more;
-        let digits = more.first_chunk::<2>().and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(code) if *byte == b'%' => {
-                bytes.push(code);
-                rest = more.get(2..).unwrap_or_default();
-            }
-            _ => bytes.push(*byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -13,6 +13,9 @@
 //!
 //! A `timestamp` without a time zone is that of the program which wrote it: it is refused.
 //!
+//! What the name of a folder says (`listing`) has no type: it is read as a value of the column that it is
+//! compared with.
+//!
 //! Source: "Partition Value Serialization" in `PROTOCOL.md` of Delta Lake.
 
 use pagewarden_format_parquet::table::BookValue;
@@ -32,7 +35,12 @@ pub(super) enum Constant {
     /// A number as it is written.
     Number(String),
     Text(String),
+    /// What the name of a folder says.
+    Untyped(String),
 }
+
+/// The type of a value that the name of a folder says.
+pub(super) const OF_FOLDER: &str = "name of a folder";
 
 impl Constant {
     /// What a column of that type is; none if its values cannot be read from text.
@@ -44,6 +52,7 @@ impl Constant {
             "date" => (Kind::Date, Form::Date),
             "timestamp" | "timestamp_ntz" => (Kind::Moment(Unit::Micro), Form::Moment),
             "string" => (Kind::Text, Form::Text),
+            OF_FOLDER => (Kind::Text, Form::Any),
             kind => (Kind::Decimal(scale(kind)?), Form::Number),
         };
         Some(Meaning::of(of, form, kind.to_uppercase()))
@@ -71,6 +80,7 @@ impl Constant {
             "timestamp" => moment(text.strip_suffix('Z')?, 'T')?,
             "timestamp_ntz" => moment(text, ' ')?,
             "string" => Self::Text(text.to_owned()),
+            OF_FOLDER => Self::Untyped(text.to_owned()),
             kind => {
                 scale(kind)?;
                 Decimal::parse(text.as_bytes())?;
@@ -85,10 +95,20 @@ impl Constant {
             Self::Whole(kind, value) => append_whole(out, *kind, *value),
             Self::Float(value) => out.float(*value),
             Self::Number(text) => out.decimal(text.as_bytes()),
-            Self::Text(text) => return append_bytes(out, Kind::Text, form, text.as_bytes()),
+            // As Spark writes truth values.
+            Self::Untyped(text) if *form == Form::Number && truth(text).is_some() => {
+                append_whole(out, Kind::Boolean, i64::from(truth(text) == Some(true)));
+            }
+            Self::Text(text) | Self::Untyped(text) => {
+                return append_bytes(out, Kind::Text, form, text.as_bytes());
+            }
         }
         true
     }
+}
+
+fn truth(text: &str) -> Option<bool> {
+    text.to_ascii_lowercase().parse().ok()
 }
 
 /// The digits behind the point of `decimal(10,2)`.
@@ -168,5 +188,31 @@ mod tests {
             });
             assert_eq!(written.as_deref(), expected, "{kind} {text}");
         }
+    }
+
+    #[test]
+    fn value_of_a_folder_is_one_of_the_column_that_it_is_compared_with() {
+        let field = |kind: &str, text: &str, form: &Form| {
+            let mut row = Row::new();
+            assert!(Constant::of_text(kind, text).unwrap().append(form, &mut row));
+            let field = row.field(0).unwrap();
+            (field.tag, field.payload.to_vec())
+        };
+        for (text, kind) in [
+            ("01", "long"),
+            ("1.50", "decimal(10,2)"),
+            ("TRUE", "boolean"),
+            ("false", "boolean"),
+            ("2024-02-29", "date"),
+            ("2024-02-29 10:00:00", "timestamp_ntz"),
+            ("a b", "string"),
+            ("01", "string"),
+        ] {
+            let form = Constant::meaning(kind).unwrap().form;
+            let typed = field(kind, &text.to_lowercase(), &form);
+            assert_eq!(field(OF_FOLDER, text, &form), typed, "{kind} {text}");
+        }
+        // What is none equals nothing that is one.
+        assert_eq!(field(OF_FOLDER, "monday", &Form::Date).1, b"monday");
     }
 }

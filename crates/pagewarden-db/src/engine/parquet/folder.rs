@@ -1,4 +1,4 @@
-//! What is read as one table: a file, the files of a folder, or those of the current state of a Delta
+//! What is read as one table: a file, the files of a folder (`listing`), or those of the current state of a Delta
 //! or Iceberg table; and which columns they have.
 //!
 //! Files are opened when they are read, and must be then what they were when the table was opened.
@@ -6,8 +6,6 @@
 //! in all of its rows, as the tables' own readers have it, unless the books of the table have its value.
 //! Rows that the table deletes are no rows.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,11 +19,9 @@ use parquet::schema::types::SchemaDescriptor;
 
 use super::constant::Constant;
 use super::kind::Meaning;
+use super::listing::Listing;
 use crate::row::column::Kind;
 use crate::table::{Column, Filled, Form};
-
-/// Folders in a folder.
-const DEPTH_MAX: usize = 32;
 
 /// A column in one file.
 #[derive(Debug, Clone, Copy)]
@@ -113,16 +109,18 @@ impl Folder {
             move |obstacle: Obstacle| (path, obstacle)
         };
         let seen = whole.look().map_err(|error| at(whole)(error.into()))?;
-        let (title, version, wanted, files) = if matches!(seen, Seen::File(_)) {
-            ("Parquet".to_owned(), String::new(), None, vec![named(whole.clone())])
-        } else if table::is_table(whole).is_ok_and(|it| it) {
-            let snapshot = table::snapshot(whole).map_err(at(whole))?;
-            let title = format!("{} of Parquet", snapshot.engine);
-            (title, snapshot.state, Some(snapshot.columns), snapshot.files)
-        } else {
-            let files = listed(whole).map_err(at(whole))?;
-            ("Parquet".to_owned(), String::new(), None, files)
-        };
+        let (title, version, wanted, files, partitions) =
+            if !matches!(seen, Seen::File(_)) && table::is_table(whole).is_ok_and(|it| it) {
+                let snapshot = table::snapshot(whole).map_err(at(whole))?;
+                let title = format!("{} of Parquet", snapshot.engine);
+                (title, snapshot.state, Some(snapshot.columns), snapshot.files, Vec::new())
+            } else {
+                let listing = match seen {
+                    Seen::File(_) => Listing::of_file(whole.clone()),
+                    _ => Listing::below(whole).map_err(at(whole))?,
+                };
+                ("Parquet".to_owned(), String::new(), None, listing.files, listing.partitions)
+            };
         let mut folder = Self {
             name: name_of(whole),
             title,
@@ -136,7 +134,7 @@ impl Folder {
         let files = expecting(files, |file: &SnapshotFile| file.place.expect(file.bytes));
         for file in files {
             let place = file.place.clone();
-            folder.take(file, wanted.as_deref()).map_err(at(&place))?;
+            folder.take(file, wanted.as_deref(), &partitions).map_err(at(&place))?;
         }
         Ok(folder)
     }
@@ -161,11 +159,32 @@ impl Folder {
         }
     }
 
+    /// The columns of a file of a folder that is no table: the first one has those of all others.
+    fn meet(&mut self, found: &[Found], partitions: &[TableColumn]) -> Result<(), Obstacle> {
+        if self.files.is_empty() {
+            let is_of_folder = |it: &&Found| partitions.iter().any(|column| column.name == it.name);
+            let in_file = found.iter().filter(|it| !is_of_folder(it));
+            let in_file = in_file.map(|it| column(it.name.clone(), &it.meaning));
+            self.columns = in_file.chain(partitions.iter().map(column_without_file)).collect();
+            return Ok(());
+        }
+        let missing = |found: &&Found| !self.columns.iter().any(|it| it.name == found.name);
+        match found.iter().find(missing) {
+            None => Ok(()),
+            Some(extra) => Err(Obstacle::Unsupported(format!(
+                "it has a column {} that other files of the folder lack",
+                extra.name
+            ))),
+        }
+    }
+
     fn take(
         &mut self,
         named: SnapshotFile,
         wanted: Option<&[TableColumn]>,
+        partitions: &[TableColumn],
     ) -> Result<(), Obstacle> {
+        let partition = |name: &str| partitions.iter().find(|column| column.name == name);
         let (bytes, modified) = look(&named.place)?;
         let open = ValuesFile::open(&named.place)?;
         let rows = open.content.footer().rows;
@@ -176,24 +195,17 @@ impl Folder {
             }
         }
         let found = columns_of(&open.schema, &named.place.path().to_string_lossy());
-        let is_first = self.files.is_empty();
-        if wanted.is_none() && is_first {
-            self.columns = found.iter().map(|it| column(it.name.clone(), &it.meaning)).collect();
-        }
-        if wanted.is_none() && !is_first {
-            let missing = |found: &&Found| !self.columns.iter().any(|it| it.name == found.name);
-            if let Some(extra) = found.iter().find(missing) {
-                return Err(Obstacle::Unsupported(format!(
-                    "it has a column {} that other files of the folder lack",
-                    extra.name
-                )));
-            }
+        if wanted.is_none() {
+            self.meet(&found, partitions)?;
         }
         let has_numbers = found.iter().any(|found| found.id.is_some());
         let has_names = wanted.is_some_and(|all| all.iter().any(|it| !it.other_names.is_empty()));
         let mut values = Vec::new();
         for (number, column) in self.columns.iter_mut().enumerate() {
-            let table_column = wanted.and_then(|wanted| wanted.get(number));
+            let table_column = match wanted {
+                Some(wanted) => wanted.get(number),
+                None => partition(&column.name),
+            };
             let id = table_column.and_then(|column| column.id);
             let name = table_column.map_or(&column.name, |column| &column.in_files);
             let here = found.iter().find(|found| match (id, table_column) {
@@ -220,6 +232,9 @@ impl Folder {
             values.push(here.leaf.map_or(Values::Null, |leaf| {
                 Values::Column(Place { leaf, kind: here.meaning.kind })
             }));
+        }
+        for (_, value) in named.values.iter().filter(|_| wanted.is_none()) {
+            self.state.push_str(&format!(" {value:?}"));
         }
         let SnapshotFile { place, deleted, .. } = named;
         let rows = match &deleted {
@@ -357,62 +372,6 @@ fn leaves_of(field: &parquet::schema::types::Type) -> usize {
         true => 1,
         false => field.get_fields().iter().map(|field| leaves_of(field)).sum(),
     }
-}
-
-/// A file of which no table says anything.
-fn named(place: StorePath) -> SnapshotFile {
-    SnapshotFile { place, bytes: None, rows: None, deleted: None, values: Vec::new() }
-}
-
-/// The Parquet files below a folder, in the order of their names.
-fn listed(folder: &StorePath) -> Result<Vec<SnapshotFile>, Obstacle> {
-    let mut places = Vec::new();
-    list(folder, 0, &mut places)?;
-    places.sort_by(|one, other| one.path().cmp(other.path()));
-    if places.is_empty() {
-        return Err(Obstacle::Unsupported("there is no Parquet file in it".to_owned()));
-    }
-    Ok(places.into_iter().map(named).collect())
-}
-
-/// What is in a folder, and whether it is a folder. Links of this machine are followed, and names need
-/// not be text.
-fn entries(folder: &StorePath) -> io::Result<Vec<(StorePath, bool)>> {
-    let Some(path) = folder.local_path() else {
-        let listed = folder.list()?.into_iter();
-        return Ok(listed.map(|it| (folder.join(&it.name), it.seen == Seen::Folder)).collect());
-    };
-    let entry = |entry: io::Result<fs::DirEntry>| {
-        let path = entry?.path();
-        let is_folder = fs::metadata(&path)?.is_dir();
-        Ok((StorePath::local(path), is_folder))
-    };
-    fs::read_dir(path)?.map(entry).collect()
-}
-
-fn list(folder: &StorePath, depth: usize, places: &mut Vec<StorePath>) -> Result<(), Obstacle> {
-    for (place, is_folder) in entries(folder)? {
-        let path = place.path();
-        let text = path.file_name().unwrap_or_default().to_string_lossy();
-        // Markers of writers, and files that are not finished.
-        if text.starts_with(['_', '.']) {
-            continue;
-        }
-        if is_folder && text.contains('=') {
-            return Err(Obstacle::Unsupported(format!(
-                "the name of its folder {text} is a value of a column, which is not read here"
-            )));
-        }
-        if is_folder {
-            if depth >= DEPTH_MAX {
-                return Err(Obstacle::Unsupported(format!("{}: too deep", path.display())));
-            }
-            list(&place, depth + 1, places)?;
-        } else if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet")) {
-            places.push(place);
-        }
-    }
-    Ok(())
 }
 
 /// What the table is called: the file without its ending, or the folder.

@@ -11,6 +11,7 @@ mod constant;
 mod cursor;
 mod folder;
 mod kind;
+mod listing;
 mod order;
 #[cfg(test)]
 mod tests;

@@ -169,3 +169,69 @@ fn columns_by_other_names_and_values_of_the_log_are_read() {
     }
     assert_eq!(rows(&folder), expected);
 }
+
+/// A folder with copies of a golden file in these places.
+fn partitioned(places: &[&str]) -> tempfile::TempDir {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/parquet");
+    let folder = tempfile::tempdir().unwrap();
+    for place in places {
+        let place = folder.path().join(place);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::copy(golden.join("duckdb-2.0.1/plain.parquet"), place).unwrap();
+    }
+    folder
+}
+
+/// The types of the columns that folders make, and their values in each file.
+fn made_by_folders(places: &[&str]) -> (Vec<String>, BTreeSet<Vec<String>>) {
+    let kept = partitioned(places);
+    let plain = golden("duckdb-2.0.1/plain.parquet").columns.len();
+    let folder = Folder::open(&kept.path().into()).unwrap();
+    let types = folder.columns[plain..].iter().map(|it| it.declared.clone()).collect();
+    let columns: Vec<(usize, Form)> =
+        folder.columns.iter().map(|column| column.form.clone()).enumerate().skip(plain).collect();
+    let mut cursor = Cursor::new(columns.iter().map(|(index, _)| *index).collect());
+    let (mut values, mut row) = (BTreeSet::new(), Row::new());
+    while cursor.has_next(&folder).unwrap() {
+        cursor.take(&folder, &columns, &mut row).unwrap();
+        let text = |index| match row.field(index).unwrap() {
+            field if field.tag == crate::row::Tag::Null => "-".to_owned(),
+            field => String::from_utf8_lossy(field.payload).into_owned(),
+        };
+        values.insert((0..columns.len()).map(text).collect());
+    }
+    (types, values)
+}
+
+#[test]
+fn names_of_folders_are_values_of_columns() {
+    let (types, values) = made_by_folders(&[
+        "month=01/day=2024-02-29/a%20b=x%2Fy/1.parquet",
+        "month=12/day=__HIVE_DEFAULT_PARTITION__/a%20b=7/1.parquet",
+        "month=12/day=2023-01-01/a%20b=%+f/deeper/2.parquet",
+        "_delta=1/skipped.txt",
+    ]);
+    assert_eq!(types, ["NAME OF A FOLDER"; 3]);
+    let months: BTreeSet<&str> = values.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!((values.len(), months.len()), (3, 2), "{values:?}");
+    let words: BTreeSet<&str> = values.iter().map(|row| row[2].as_str()).collect();
+    assert_eq!(words, BTreeSet::from(["%+f", "7", "x/y"]));
+    assert!(values.iter().any(|row| row[1] == "-"), "{values:?}");
+    let (_, values) = made_by_folders(&["n=__HIVE_DEFAULT_PARTITION__/1.parquet"]);
+    assert_eq!(values, BTreeSet::from([texts(&["-"])]));
+}
+
+#[test]
+fn folders_that_contradict_each_other_are_refused() {
+    for (places, why) in [
+        (["n=1/1.parquet", "2.parquet"], "other columns"),
+        (["n=1/1.parquet", "m=1/1.parquet"], "other columns"),
+        (["n=1/n=2/1.parquet", "n=1/n=3/1.parquet"], "above it makes, too"),
+        (["n=/1.parquet", "n=1/1.parquet"], "no value"),
+        (["=1/1.parquet", "=2/1.parquet"], "no column"),
+    ] {
+        let folder = partitioned(&places);
+        let refused = Folder::open(&folder.path().into()).unwrap_err();
+        assert!(format!("{:?}", refused.1).contains(why), "{places:?}: {:?}", refused.1);
+    }
+}

@@ -41,7 +41,12 @@ pub const FORMAT: Format = Format {
     probe,
     open,
     stream: None,
-    in_store: Some(StoredKind { probe: probe_stored, reads_folder: |_| false, open: open_in }),
+    in_store: Some(StoredKind {
+        probe: probe_stored,
+        reads_folder: |_| false,
+        end_first: true,
+        open: open_in,
+    }),
     parts: None,
     repositories: &[],
     in_folder: None,

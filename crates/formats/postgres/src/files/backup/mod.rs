@@ -95,6 +95,7 @@ pub(super) fn open(path: &Path, is_folder: bool, options: &OpenOptions) -> Resul
 pub(crate) const IN_STORE: StoredKind = StoredKind {
     probe: |_, _| Ok(Probe::No),
     reads_folder: |folder| base_archive(folder).is_some(),
+    end_first: false,
     open: |folder, options| walk_of(folder, true, &options.into())?.into_target(),
 };
 
