@@ -802,6 +802,11 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 impl PageFormat for InnodbPages {
+    /// MariaDB, whose form this is, writes zeroes over pages that come free.
+    fn may_become_zero(&self) -> bool {
+        self.layout.form == Form::FullCrc32
+    }
+
     fn page_size(&self) -> usize {
         self.layout.page_size
     }

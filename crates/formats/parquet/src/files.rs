@@ -52,6 +52,8 @@ use footer::{Column, Footer, Place};
 use unchanged::Unchanged;
 use window::Window;
 
+/// How files are called.
+pub(super) const ENDINGS: &[&str] = &["parquet", "parq"];
 /// At both ends of a file.
 pub const MAGIC: [u8; 4] = *b"PAR1";
 /// At both ends of a file whose footer is encrypted.
@@ -94,8 +96,9 @@ fn probe_file(place: &StorePath) -> io::Result<Probe> {
     Ok(match ends.bytes {
         // Nothing else tells a file that never came to be from one that is none.
         0 => Probe::yes_if(is_named),
-        _ if ends.has_both() => Probe::Yes,
-        _ if ends.has_one() || is_named => Probe::Maybe,
+        // The other end may be what was lost.
+        _ if ends.has_one() => Probe::Yes,
+        _ if is_named => Probe::Maybe,
         _ => Probe::No,
     })
 }
@@ -105,7 +108,8 @@ fn is_mark(end: &[u8]) -> bool {
 }
 
 fn is_named_parquet(path: &Path) -> bool {
-    path.extension().and_then(OsStr::to_str).is_some_and(|it| it.eq_ignore_ascii_case("parquet"))
+    let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+    ENDINGS.iter().any(|known| known.eq_ignore_ascii_case(ending))
 }
 
 pub(super) fn open(path: &Path, _: &Metadata, options: &OpenOptions) -> Result<Target, Error> {
@@ -178,11 +182,6 @@ impl Ends {
 
     fn mark(&self) -> &[u8] {
         self.tail.get(4..).unwrap_or_default()
-    }
-
-    fn has_both(&self) -> bool {
-        self.bytes >= 12
-            && [MAGIC, ENCRYPTED_MAGIC].iter().any(|it| self.head == it && self.mark() == it)
     }
 
     fn has_one(&self) -> bool {

@@ -13,7 +13,7 @@ pub const FORMAT: Format = Format {
     name: "parquet",
     title: "Parquet",
     summary: "a Parquet file, a table of Delta Lake or Iceberg",
-    endings: &["parquet"],
+    endings: files::ENDINGS,
     folder_mark: table::folder_mark,
     probe: files::probe,
     open: files::open,

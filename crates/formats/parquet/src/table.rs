@@ -192,7 +192,12 @@ impl Form {
     /// The store did not say.
     fn of(folder: &StorePath) -> io::Result<Option<Self>> {
         for form in [Self::Delta, Self::Iceberg] {
-            if form.is_among(&listed_if_there(&folder.join(form.mark()))?) {
+            let listed = match folder.join(form.mark()).list() {
+                Err(error) if is_not_read(&error) => return Err(error),
+                // There is none, or it may not be listed.
+                listed => listed.ok(),
+            };
+            if listed.is_some_and(|listed| form.is_among(&listed)) {
                 return Ok(Some(form));
             }
         }
@@ -207,10 +212,11 @@ impl Form {
         }
     }
 
-    /// True if a state of the table is among what is in that folder.
+    /// True if what is in that folder is of a table, even if no state of it is left.
     fn is_among(self, listed: &[Listed]) -> bool {
         match self {
-            Self::Delta => delta::is_among(listed),
+            // Nothing else has a folder of that name.
+            Self::Delta => true,
             Self::Iceberg => iceberg::is_among(listed),
         }
     }
@@ -242,14 +248,6 @@ impl Form {
     }
 }
 
-/// What is in a folder; nothing where there is none, or it may not be listed.
-fn listed_if_there(folder: &StorePath) -> io::Result<Vec<Listed>> {
-    match folder.list() {
-        Err(error) if is_not_read(&error) => Err(error),
-        listed => Ok(listed.unwrap_or_default()),
-    }
-}
-
 /// True if the folder has the books of a table.
 ///
 /// # Errors
@@ -262,7 +260,7 @@ pub fn is_table(folder: &StorePath) -> io::Result<bool> {
 pub(crate) fn folder_mark(folder: &StorePath, listed: &[Listed]) -> Option<String> {
     let has = |form: &Form| {
         let is_listed = listed.iter().any(|one| one.name == form.mark());
-        is_listed && form.is_among(&folder.join(form.mark()).list().unwrap_or_default())
+        is_listed && folder.join(form.mark()).list().is_ok_and(|listed| form.is_among(&listed))
     };
     [Form::Delta, Form::Iceberg].iter().find(|form| has(form)).map(|form| form.mark().to_owned())
 }

@@ -404,6 +404,12 @@ impl SqlitePages {
 }
 
 impl PageFormat for SqlitePages {
+    /// `secure_delete` overwrites pages that come free, and the end of a long value may be zeroes; but with
+    /// a sum no page is all zero.
+    fn may_become_zero(&self) -> bool {
+        !self.has_sums && self.markers.is_none()
+    }
+
     fn page_size(&self) -> usize {
         self.page_size
     }

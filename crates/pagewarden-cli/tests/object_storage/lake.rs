@@ -192,7 +192,10 @@ fn flipped_bit_of_a_page_of_a_table_in_a_bucket_is_found_by_its_sum() {
     let mut content = golden(CRC);
     let begin = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
 {"metaData":{"schemaString":"{\"type\":\"struct\",\"fields\":[]}"}}"#;
-    let add = format!("{{\"add\":{{\"path\":\"of%20it.parquet\",\"size\":{}}}}}", content.len());
+    let add = format!(
+        "{{\"add\":{{\"path\":\"of%20it.parquet\",\"size\":{},\"partitionValues\":{{}},\"modificationTime\":1,\"dataChange\":true}}}}",
+        content.len()
+    );
     let log = format!("{begin}\n{add}\n");
     fs::create_dir(folder.path().join("_delta_log")).unwrap();
     fs::write(folder.path().join("_delta_log/00000000000000000000.json"), log).unwrap();

@@ -183,6 +183,12 @@ pub trait PageFormat: Send + Sync + fmt::Debug {
         let _ = (page, finding, neighbours);
     }
 
+    /// The engine may make a page of zeroes of one that it gives back, or store a page of nothing but
+    /// zeroes: that a page is zero says nothing then of what it was on another day.
+    fn may_become_zero(&self) -> bool {
+        false
+    }
+
     /// What is remembered of a sound page in use, for a comparison on another day.
     fn fingerprint(&self, page: &[u8]) -> Fingerprint {
         Fingerprint::of_bytes(0, page)

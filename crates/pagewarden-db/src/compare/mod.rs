@@ -236,7 +236,7 @@ fn only_target(request: &Request, source: &[TableName], target: &[TableName]) ->
         return Vec::new();
     }
     let known = |name: &TableName| {
-        source.iter().any(|of_source| counterpart(of_source, target) == Some(name))
+        source.iter().any(|of_source| counterpart(of_source, source, target) == Some(name))
     };
     let excluded = |name: &TableName| request.excluded_tables.contains(&name.to_string());
     target.iter().filter(|name| !known(name) && !excluded(name)).cloned().collect()

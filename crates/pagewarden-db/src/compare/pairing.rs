@@ -16,6 +16,8 @@ pub(super) const NOT_TABLES: &str = "views and foreign tables are not compared";
 pub(super) struct Pairing {
     /// Those of the source.
     pub names: Vec<TableName>,
+    /// All that the source has.
+    pub of_source: Vec<TableName>,
     /// Those of the target among which the counterparts are.
     pub of_target: Vec<TableName>,
     /// One with one, whatever they are called.
@@ -36,7 +38,9 @@ pub(super) fn pairing(
     let is_one = |location: &Location| location.table.is_some() || is_file(location);
     let (one_source, one_target) = (is_one(&request.source), is_one(&request.target));
     if !one_source && !one_target {
-        return Ok(Pairing { names: wanted(request, of_source), of_target, is_pair: false });
+        let names = wanted(request, of_source);
+        let of_source = of_source.to_vec();
+        return Ok(Pairing { names, of_source, of_target, is_pair: false });
     }
     let asked = match request.tables.as_slice() {
         [] => None,
@@ -58,7 +62,7 @@ pub(super) fn pairing(
         };
         let text = name.to_string();
         let found = tables.iter().find(|table| table.to_string() == text);
-        let found = found.or_else(|| counterpart(&name, tables));
+        let found = found.or_else(|| counterpart(&name, &[], tables));
         found.cloned().ok_or_else(|| {
             Error::Address(format!(
                 "{location} has no table {name}; {NOT_TABLES}\nhint: name the table to compare with --table"
@@ -74,7 +78,8 @@ pub(super) fn pairing(
         let target = own(&request.target, &of_target, None)?;
         (own(&request.source, of_source, Some(&target))?, target)
     };
-    Ok(Pairing { names: vec![source], of_target: vec![target], is_pair: true })
+    let (of_source, of_target) = (vec![source.clone()], vec![target]);
+    Ok(Pairing { names: vec![source], of_source, of_target, is_pair: true })
 }
 
 /// The tables that were asked for, in order; those that are not there too.
@@ -87,7 +92,7 @@ fn wanted(request: &Request, tables: &[TableName]) -> Vec<TableName> {
     for wanted in &request.tables {
         let as_is = TableName { schema: None, name: wanted.clone() };
         let name = tables.iter().find(|name| name.to_string() == *wanted);
-        let name = name.or_else(|| counterpart(&as_is, tables)).cloned().unwrap_or(as_is);
+        let name = name.or_else(|| counterpart(&as_is, &[], tables)).cloned().unwrap_or(as_is);
         if !names.contains(&name) && !excluded(&name) {
             names.push(name);
         }

@@ -30,13 +30,34 @@ pub struct Plan {
 }
 
 /// The table of the target that a table of the source is compared with: of the same
-/// name, or the only one that differs in case.
-pub fn counterpart<'a>(name: &TableName, tables: &'a [TableName]) -> Option<&'a TableName> {
+/// name, or the only one that differs in case. Of several of the source (`own`) that differ only in case,
+/// none is compared with one of another name.
+pub fn counterpart<'a>(
+    name: &TableName,
+    own: &[TableName],
+    tables: &'a [TableName],
+) -> Option<&'a TableName> {
     tables.iter().find(|other| *other == name).or_else(|| {
         let text = name.to_string().to_lowercase();
-        let mut alike = tables.iter().filter(|other| other.to_string().to_lowercase() == text);
+        let is_alike = |other: &&TableName| other.to_string().to_lowercase() == text;
+        if own.iter().filter(|other| *other != name).any(|other| is_alike(&other)) {
+            return None;
+        }
+        let mut alike = tables.iter().filter(is_alike);
         alike.next().filter(|_| alike.next().is_none())
     })
+}
+
+/// The column of the target that a column of the source is compared with, by the same rules.
+fn counterpart_of_column<'a>(
+    column: &Column,
+    own: &[Column],
+    target: &'a Table,
+) -> Option<(usize, &'a Column)> {
+    let lower = column.name.to_lowercase();
+    let found = column_of(target, &column.name)?;
+    let is_alone = || own.iter().filter(|one| one.name.to_lowercase() == lower).count() == 1;
+    (found.1.name == column.name || is_alone()).then_some(found)
 }
 
 /// The column of a name: that of the same name, or the only one that differs in case.
@@ -68,7 +89,9 @@ impl Plan {
         let mut taken = Vec::new();
         for place in order {
             let Some(column) = source.columns.get(place) else { continue };
-            let matched = column_of(target, &column.name);
+            // A file may have several of one name.
+            let matched = counterpart_of_column(column, &source.columns, target)
+                .filter(|(other_place, _)| !taken.contains(other_place));
             if let Some((other_place, _)) = matched {
                 taken.push(other_place);
             }
@@ -201,8 +224,29 @@ mod tests {
     fn tables_meet_by_name() {
         let name = |name: &str| TableName { schema: None, name: name.to_owned() };
         let tables = [name("Orders"), name("items"), name("Items")];
-        assert_eq!(counterpart(&name("orders"), &tables), Some(&tables[0]));
-        assert_eq!(counterpart(&name("Items"), &tables), Some(&tables[2]));
-        assert_eq!(counterpart(&name("ITEMS"), &tables), None);
+        assert_eq!(counterpart(&name("orders"), &[name("orders")], &tables), Some(&tables[0]));
+        assert_eq!(counterpart(&name("Items"), &[name("Items")], &tables), Some(&tables[2]));
+        assert_eq!(counterpart(&name("ITEMS"), &[name("ITEMS")], &tables), None);
+        let own = [name("orders"), name("ORDERS"), name("items")];
+        assert_eq!(counterpart(&own[0], &own, &tables), None);
+        assert_eq!(counterpart(&own[1], &own, &tables), None);
+        assert_eq!(counterpart(&own[2], &own, &tables), Some(&tables[1]));
+    }
+
+    /// Each column of the target is compared with one of the source.
+    #[test]
+    fn columns_that_differ_in_case_only_are_not_compared_with_the_same_one() {
+        let texts = |names: &[&'static str]| {
+            let columns: Vec<_> = names.iter().map(|name| (*name, Form::Text, false)).collect();
+            table(&columns, &[0])
+        };
+        let target = texts(&["id", "a"]);
+        for names in [["id", "A", "a"], ["id", "a", "A"], ["id", "a", "a"]] {
+            let plan = Plan::make(&texts(&names), &target, &|_| false);
+            assert_eq!(plan.columns, ["id", "a"], "{names:?}");
+            assert_eq!(plan.not_compared.len(), 1, "{names:?}: {:?}", plan.not_compared);
+        }
+        let plan = Plan::make(&texts(&["id", "A"]), &target, &|_| false);
+        assert_eq!((plan.columns.len(), plan.not_compared.len()), (2, 0));
     }
 }

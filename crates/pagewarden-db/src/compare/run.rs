@@ -72,6 +72,8 @@ impl<'a> Pair<'a> {
 /// Tables that are gone through, several at the same time.
 pub struct Run<'a> {
     names: Vec<TableName>,
+    /// The tables that the source has.
+    of_source: Vec<TableName>,
     /// The tables that the target has.
     pub of_target: Vec<TableName>,
     /// One table with one, whatever they are called.
@@ -96,9 +98,9 @@ pub struct Compared<'a> {
 impl<'a> Run<'a> {
     /// A run over some of the source's tables.
     pub fn new(pairing: Pairing, course: &'a Course<'a>, watch: &'a Watch<'a>) -> Self {
-        let Pairing { names, of_target, is_pair } = pairing;
+        let Pairing { names, of_source, of_target, is_pair } = pairing;
         let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { names, of_target, is_pair, course, watch, next, ended }
+        Self { names, of_source, of_target, is_pair, course, watch, next, ended }
     }
 
     /// Compares all tables, and gives them in their order, whichever was done first.
@@ -223,7 +225,7 @@ pub fn sides<'p>(
     let (source, target) = pair.both()?;
     let mut of_source = source.describe(name)?;
     let pair = run.of_target.first().filter(|_| run.is_pair);
-    let Some(other) = pair.or_else(|| counterpart(name, &run.of_target)) else {
+    let Some(other) = pair.or_else(|| counterpart(name, &run.of_source, &run.of_target)) else {
         let reason = format!("the target has no such table; {NOT_TABLES}");
         return Err(Error::Unsupported(reason));
     };

@@ -212,8 +212,8 @@ impl Steps {
         if !self.ground.same_state && !self.compared.is_empty() && !has_positions {
             self.note(
                 "the database was written since it was sealed, and its pages do not say when they \
-                 were: one with other bytes counts as written, so that this seal proves little more \
-                 than which pages are zero now; make a new one after each change that is to be kept"
+                 were: one with other bytes counts as written, so that this seal proves little; make \
+                 a new one after each change that is to be kept"
                     .to_owned(),
             );
         }
@@ -351,6 +351,7 @@ impl FileAgainst {
         let same_state = self.ground.same_state;
         match () {
             () if now == sealed => None,
+            () if is_empty && !was_empty && !same_state && self.format.may_become_zero() => None,
             () if is_empty && !was_empty => Some(What::Zeroed { lsn: sealed.lsn }),
             () if same_state && was_empty => {
                 Some(What::Changed { lsn: now.lsn, sealed: sealed.lsn })

@@ -380,7 +380,10 @@ fn only_what_is_parquet_or_called_so_is_recognised() {
     let good = golden(CRC);
     assert_eq!(probed("data", &good), Probe::Yes);
     assert_eq!(probed("data", &golden("pyarrow-26.0.1/sealed.parquet")), Probe::Yes);
-    assert_eq!(probed("data", &good[..999]), Probe::Maybe);
+    assert_eq!(probed("data", &good[..999]), Probe::Yes);
+    assert_eq!(probed("data", &good[999..]), Probe::Yes);
+    assert_eq!(probed("data", &good[999..good.len() - 1]), Probe::No);
+    assert_eq!(probed("data.PARQ", &good[999..good.len() - 1]), Probe::Maybe);
     assert_eq!(probed("a.parquet", b"nothing of the kind"), Probe::Maybe);
     assert_eq!(probed("a.parquet", b""), Probe::Yes);
     assert_eq!(probed("data", b"nothing of the kind"), Probe::No);

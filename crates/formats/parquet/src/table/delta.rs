@@ -7,6 +7,7 @@
 //! | `{"add": {"path", "size", "stats"}}` | a file; `stats` is JSON in a string, with `numRecords` |
 //! | `{"add": {"deletionVector"}}` | which of its rows are deleted |
 //! | `{"remove": {"path"}}` | a file that is there still, until it is vacuumed |
+//! | `_last_checkpoint` | the newest checkpoint, at which programs begin: it must be there |
 //! | `00000000000000000007.crc` | how many files version 7 has, and how many bytes they are: programs refuse others |
 //!
 //! Programs begin at the newest checkpoint. Where all versions before it are there as well, both ways must lead to
@@ -36,6 +37,8 @@ mod checkpoint;
 pub(super) mod vector;
 
 pub(super) const LOG: &str = "_delta_log";
+/// Names the newest checkpoint.
+const HINT: &str = "_last_checkpoint";
 const DIGITS: usize = 20;
 /// The actions of versions and checkpoints that the protocol knows.
 const ACTIONS: [&str; 10] = [
@@ -50,13 +53,6 @@ const ACTIONS: [&str; 10] = [
     "checkpointMetadata",
     "sidecar",
 ];
-
-/// True if a version is among what is in the folder of the log.
-#[must_use]
-pub(super) fn is_among(listed: &[Listed]) -> bool {
-    let versions = Versions::of(listed);
-    !versions.commits.is_empty() || !versions.checkpoints.is_empty()
-}
 
 /// The newest file of the log.
 #[must_use]
@@ -134,6 +130,13 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
     let (from, files) = checkpoint.as_ref().map(|(version, files)| (*version, files)).unzip();
     let last = versions.commits.last().copied().max(from).unwrap_or(0);
     log.books.state = format!("version {last}");
+    log.look_at_hint(&versions);
+    if versions.commits.is_empty() && from.is_none() {
+        let why =
+            "it has no version of the table: the first one was never finished, or the log is lost";
+        log.books.unread(LOG, why);
+        return Ok(log.end());
+    }
     let begin = match from {
         Some(from) if !versions.has_all_until(from) => {
             let state = files.and_then(|files| log.state_of(from, files));
@@ -153,8 +156,9 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
         if !versions.commits.contains(&version) {
             let gone = (version..=last).take_while(|it| !versions.commits.contains(it)).count();
             let detail = format!(
-                "{gone} versions of the table from this one on are gone, and no checkpoint takes their \
-                 place: which files are current is not known"
+                "{} of the table, from this one on, gone, and no checkpoint in their place: which files \
+                 are current is not known",
+                counted(u64::try_from(gone).unwrap_or(u64::MAX), "version")
             );
             log.books.say(&place.to_string_lossy(), Kind::Missing, detail);
             break;
@@ -184,6 +188,30 @@ struct Log<'a> {
 }
 
 impl Log<'_> {
+    /// The checkpoint that readers are led to must be there: a checkpoint goes once a newer one is named.
+    fn look_at_hint(&mut self, versions: &Versions) {
+        let hinted = || {
+            let hint = super::book(&self.folder.join(LOG).join(HINT)).ok()?;
+            serde_json::from_slice::<Value>(&hint).ok()?.get("version")?.as_u64()
+        };
+        let is_there = |versions: &Versions, version| {
+            versions.checkpoints.get(&version).is_some_and(|it| it.files().is_some())
+        };
+        let Some(version) = hinted().filter(|version| !is_there(versions, *version)) else {
+            return;
+        };
+        // A newer one may have been written since the log was listed.
+        let again = self.folder.join(LOG).list_again().map(|listed| Versions::of(&listed));
+        let is_gone = again.is_ok_and(|again| !is_there(&again, version));
+        if is_gone && hinted() == Some(version) {
+            let detail = format!(
+                "{HINT} names this checkpoint, and it is gone: readers may refuse the table"
+            );
+            let name = format!("{LOG}/{version:020}.checkpoint.parquet");
+            self.books.say(&name, Kind::Missing, detail);
+        }
+    }
+
     /// Goes on by a version that was listed.
     fn read_commit(&mut self, place: &Path) {
         let is_listed = |name: &OsStr| {
@@ -455,15 +483,28 @@ fn values(values: &Value) -> Vec<(String, BookValue)> {
     values.as_object().into_iter().flatten().map(value).collect()
 }
 
-/// True if an action that adds or removes a file says which, and one that describes the table has a schema.
+/// True if an action has what it must: which file it adds or removes, versions, a schema.
 fn is_whole(action: &Value) -> bool {
     let is_named = |name: &str| action.get(name).is_none_or(|file| key_of(file).is_some());
+    // Readers refuse a table whose log lacks what the protocol requires.
+    let is_added = action.get("add").is_none_or(|add| {
+        let has = |name: &str, is: fn(&Value) -> bool| add.get(name).is_some_and(is);
+        has("size", Value::is_number)
+            && has("modificationTime", Value::is_number)
+            && has("dataChange", Value::is_boolean)
+            && has("partitionValues", Value::is_object)
+    });
+    let versions = action.get("protocol").map(|protocol| {
+        ["minReaderVersion", "minWriterVersion"].map(|it| protocol.get(it).and_then(Value::as_u64))
+    });
+    let is_protocol = versions.is_none_or(|all| all.iter().all(|it| it.is_some_and(|it| it > 0)));
     let schema = action.get("metaData").map(|it| it.get("schemaString").and_then(Value::as_str));
     let is_schema = |text: &str| {
         let schema = serde_json::from_str::<Value>(text).ok();
         schema.is_some_and(|schema| schema.get("fields").is_some_and(Value::is_array))
     };
-    is_named("add") && is_named("remove") && schema.is_none_or(|text| text.is_some_and(is_schema))
+    let is_file = is_named("add") && is_added && is_named("remove");
+    is_file && is_protocol && schema.is_none_or(|text| text.is_some_and(is_schema))
 }
 
 fn take_removal(action: &Value, files: &mut Files, books: &mut Books) {

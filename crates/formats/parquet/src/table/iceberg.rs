@@ -44,9 +44,10 @@ const DATA: i64 = 0;
 const POSITIONS: i64 = 1;
 const VALUES: i64 = 2;
 
-/// True if a state is among what is in the folder of the metadata.
+/// True if a state is among what is in the folder of the metadata, or the list of a snapshot.
 pub(super) fn is_among(listed: &[Listed]) -> bool {
-    !states(listed).is_empty()
+    let is_list = |one: &Listed| one.name.starts_with("snap-") && one.name.ends_with(".avro");
+    !states(listed).is_empty() || listed.iter().any(is_list)
 }
 
 /// The newest state.
@@ -59,7 +60,8 @@ pub(super) fn newest(listed: &[Listed]) -> Option<PathBuf> {
 fn states(listed: &[Listed]) -> BTreeMap<(u64, String), PathBuf> {
     let mut states = BTreeMap::new();
     for Listed { name, .. } in listed {
-        let Some(stem) = name.strip_suffix(ENDING) else { continue };
+        let plain = name.strip_suffix(".gz").filter(|name| name.ends_with(ENDING));
+        let Some(stem) = plain.unwrap_or(name).strip_suffix(ENDING) else { continue };
         let digits = stem.trim_start_matches('v').split(['-', '.']).next().unwrap_or_default();
         let Ok(number) = digits.parse() else { continue };
         states.insert((number, name.clone()), Path::new(METADATA).join(name));
@@ -95,7 +97,11 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
             known.zip(hint..=u64::MAX).take_while(|(((number, _), _), next)| number == next);
         followed.last().map(|(state, _)| state)
     });
-    let Some((_, place)) = hinted.or_else(|| states.last_key_value()) else { return Ok(books) };
+    let Some((_, place)) = hinted.or_else(|| states.last_key_value()) else {
+        let why = format!("it has no {ENDING} file: what is current is not known");
+        books.unread(METADATA, &why);
+        return Ok(books);
+    };
     let name = place.to_string_lossy().into_owned();
     books.state = format!("by {name}");
     // One that is named but older than all that are there was removed in time; the hint lagged behind.
@@ -108,7 +114,8 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
         books.say(&format!("{METADATA}/v{hint}{ENDING}"), Kind::Missing, detail);
     }
     let Some(content) = books.read(folder, place) else { return Ok(books) };
-    let content = if name.ends_with(&format!(".gz{ENDING}")) {
+    // The ending that Iceberg's Java library writes now, and the one that it wrote earlier.
+    let content = if name.ends_with(&format!(".gz{ENDING}")) || name.ends_with(".gz") {
         let mut plain = Vec::new();
         let reader = flate2::read::MultiGzDecoder::new(content.as_slice());
         reader.take(BOOK_BYTES_MAX).read_to_end(&mut plain).map(|_| plain)

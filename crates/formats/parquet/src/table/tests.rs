@@ -27,6 +27,9 @@ const ICEBERG_3: &str = "iceberg-spark-1.10.0/v3";
 const BEGIN: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
 {"metaData":{"schemaString":"{\"type\":\"struct\",\"fields\":[{\"name\":\"id\",\"type\":\"long\"}]}"}}"#;
 
+/// What else an added file must have.
+const REST: &str = r#""partitionValues":{},"modificationTime":1,"dataChange":true"#;
+
 struct Table(tempfile::TempDir);
 
 #[derive(Default)]
@@ -273,6 +276,10 @@ fn checkpoint_with_other_files_than_the_versions_before_it_is_damage() {
     for name in [PARTS, V2] {
         let table = Table::golden(name);
         checkpoint(&table, 6).iter().for_each(|place| fs::remove_file(table.path(place)).unwrap());
+        // Readers are led to it, although all versions are there.
+        let missing = "_delta_log/00000000000000000006.checkpoint.parquet".to_owned();
+        assert_eq!(table.found(), [(Kind::Missing, missing)], "{name}");
+        fs::remove_file(table.path(Path::new("_delta_log/_last_checkpoint"))).unwrap();
         assert_eq!(table.check().0, Verdict::Intact, "{name}");
         for place in checkpoint(&table, 3).iter().filter(|it| !it.ends_with("_sidecars")) {
             let text = place.to_string_lossy().replace("3.checkpoint", "4.checkpoint");
@@ -464,6 +471,49 @@ fn footer_of_a_puffin_file_must_have_the_vectors_that_the_table_names() {
     }
 }
 
+/// Nothing says then which files are current.
+#[test]
+fn table_that_has_lost_all_of_its_books_is_still_a_table() {
+    for (name, folder, ending) in [(DELTA, "_delta_log", ""), (ICEBERG, "metadata", ".json")] {
+        let table = Table::golden(name);
+        for entry in fs::read_dir(table.path(Path::new(folder))).unwrap() {
+            let path = entry.unwrap().path();
+            if path.to_string_lossy().ends_with(ending) {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        assert!(is_table(&table.0.path().into()).unwrap(), "{name}");
+        let (verdict, _, seen) = table.check();
+        let said = (verdict, seen.findings.len(), seen.unread.len());
+        assert_eq!(said, (Verdict::Incomplete, 0, 1), "{name}");
+        let refused = snapshot(&table.0.path().into()).unwrap_err();
+        assert!(matches!(refused, Obstacle::Unsupported(_)), "{refused:?}");
+    }
+}
+
+/// deltalake refuses a table whose log lacks what the protocol requires.
+#[test]
+fn action_that_lacks_what_the_protocol_requires_is_damage() {
+    let table = Table::golden(DELTA);
+    let place = log(0);
+    let good = fs::read_to_string(table.path(&place)).unwrap();
+    for name in [
+        "size",
+        "partitionValues",
+        "modificationTime",
+        "dataChange",
+        "minReaderVersion",
+        "minWriterVersion",
+    ] {
+        let field = format!("\"{name}\":");
+        assert!(good.contains(&field), "{name}");
+        fs::write(table.path(&place), good.replacen(&field, "\"x\":", 1)).unwrap();
+        let found = table.found();
+        let expected = (Kind::Header, place.to_string_lossy().into_owned());
+        assert!(found.contains(&expected), "{name}: {found:?}");
+    }
+}
+
 #[test]
 fn names_that_lead_out_of_the_table_are_not_followed() {
     for (path, is_inside) in [
@@ -475,7 +525,7 @@ fn names_that_lead_out_of_the_table_are_not_followed() {
     ] {
         let table = Table(tempfile::tempdir().unwrap());
         fs::create_dir(table.path(Path::new("_delta_log"))).unwrap();
-        let line = format!("{BEGIN}\n{{\"add\":{{\"path\":\"{path}\",\"size\":5}}}}\n");
+        let line = format!("{BEGIN}\n{{\"add\":{{\"path\":\"{path}\",\"size\":5,{REST}}}}}\n");
         fs::write(table.path(Path::new("_delta_log/00000000000000000000.json")), line).unwrap();
         let (_, files, seen) = table.check();
         let said = (files, seen.unread.len(), seen.findings.len());
@@ -544,9 +594,9 @@ fn snapshot_of_rows_that_are_not_those_of_files_is_refused() {
     let schema = r#"{\"fields\":[{\"name\":\"id\",\"type\":\"long\"}]}"#;
     let why = |settings: &str, vector: &str| {
         let log = format!(
-            "{{\"protocol\":{{}}}}\n{{\"metaData\":{{\"schemaString\":\"{schema}\",\"partitionColumns\":[],\
+            "{{\"protocol\":{{\"minReaderVersion\":1,\"minWriterVersion\":2}}}}\n{{\"metaData\":{{\"schemaString\":\"{schema}\",\"partitionColumns\":[],\
              \"configuration\":{{{settings}}}}}}}\n\
-             {{\"add\":{{\"path\":\"a.parquet\",\"size\":9{vector}}}}}\n"
+             {{\"add\":{{\"path\":\"a.parquet\",\"size\":9,{REST}{vector}}}}}\n"
         );
         fs::write(folder.path().join("_delta_log/00000000000000000000.json"), log).unwrap();
         match snapshot(&folder.path().into()) {

@@ -176,6 +176,14 @@ pub fn is_locked(database: &File) -> bool {
     hold::is_locked_in(database, LOCK_BYTE, LOCK_BYTES)
 }
 
+/// True while a transaction may be writing to the file itself, with what it undoes in no file
+/// (`journal_mode` MEMORY or OFF): another process holds the RESERVED lock, and there is no journal.
+#[must_use]
+pub fn may_be_written_without_journal(database: &File, real_path: &Path) -> bool {
+    let is_reserved = || hold::is_locked_in(database, LOCK_BYTE.saturating_add(1), 1);
+    open_beside(real_path, "-journal").is_none() && is_reserved()
+}
+
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {

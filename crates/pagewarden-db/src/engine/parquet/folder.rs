@@ -15,6 +15,7 @@ use pagewarden_format_parquet::files::content::Obstacle;
 use pagewarden_format_parquet::files::decoder::ValuesFile;
 use pagewarden_format_parquet::table::deleted::{DeletedRows, Deletions};
 use pagewarden_format_parquet::table::{self, BookValue, SnapshotFile, TableColumn};
+use parquet::basic::LogicalType;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::constant::Constant;
@@ -253,11 +254,11 @@ fn in_books(column: Option<&TableColumn>, file: &SnapshotFile) -> Option<(Meanin
     let TableColumn { in_files, kind, .. } = column?;
     let kind = kind.as_deref()?;
     let (_, value) = file.values.iter().find(|(name, _)| name == in_files)?;
+    if *value == BookValue::Null {
+        return Some((Meaning::of_nothing(), Values::Null));
+    }
     let meaning = Constant::meaning(kind);
-    let value = match value {
-        BookValue::Null => Some(Values::Null),
-        value => Constant::read(kind, value).map(Values::Constant),
-    };
+    let value = Constant::read(kind, value).map(Values::Constant);
     let place = file.place.path().to_string_lossy();
     Some(meaning.zip(value).unwrap_or_else(|| (Meaning::other(kind, &place), Values::Null)))
 }
@@ -285,8 +286,12 @@ fn lacks(
 }
 
 /// All files of a table must mean the same by a column.
-fn agree(column: &mut Column, meaning: &Meaning) -> Result<(), Obstacle> {
+pub(super) fn agree(column: &mut Column, meaning: &Meaning) -> Result<(), Obstacle> {
     let Meaning { form, declared, .. } = meaning;
+    if *form == Form::Any && column.form != Form::Any {
+        // All of it is NULL there.
+        return Ok(());
+    }
     if column.form == Form::Any {
         // Of a table: known from the first file that has it.
         let name = column.name.clone();
@@ -352,6 +357,9 @@ fn columns_of(schema: &Arc<SchemaDescriptor>, place: &str) -> Vec<Found> {
             field.is_primitive() && column.max_rep_level() == 0 && column.max_def_level() <= 1
         });
         let (at, meaning) = match plain {
+            Some(column) if column.logical_type_ref() == Some(&LogicalType::Unknown) => {
+                (None, Meaning::of_nothing())
+            }
             Some(column) => (Some(leaf), Meaning::of_column(column, place)),
             None => {
                 let word = match (field.is_primitive(), count) {

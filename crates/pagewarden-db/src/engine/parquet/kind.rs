@@ -46,6 +46,11 @@ impl Meaning {
         }
     }
 
+    /// All of it is NULL, whatever it is.
+    pub fn of_nothing() -> Self {
+        Self::of(Kind::Text, Form::Any, "NULL")
+    }
+
     /// What has a canonical form.
     pub fn of(kind: Kind, form: Form, declared: impl Into<String>) -> Self {
         let wire = match kind {
@@ -113,8 +118,6 @@ fn whole(column: &ColumnDescriptor) -> Option<Meaning> {
             let (unit, word) = time(&of.unit);
             moment(unit, word)
         }
-        // All of it is null.
-        Some(LogicalType::Unknown) => signed(name),
         Some(_) => None,
         None => match column.converted_type() {
             ConvertedType::NONE
@@ -151,7 +154,6 @@ fn bytes(column: &ColumnDescriptor) -> Option<Meaning> {
         Some(LogicalType::Uuid) => Some(Meaning::of(Kind::Uuid, Form::Uuid, "UUID")),
         Some(LogicalType::Float16) => Some(Meaning::of(Kind::Half, Form::Number, "FLOAT16")),
         Some(LogicalType::Decimal(of)) => decimal(of.scale, of.precision),
-        Some(LogicalType::Unknown) => plain(),
         Some(_) => None,
         None => match column.converted_type() {
             ConvertedType::NONE => plain(),

@@ -7,8 +7,10 @@ use proptest::prelude::*;
 
 use super::cursor::{BATCH_ROWS, Cursor};
 use super::folder::Folder;
+use super::kind::Meaning;
 use crate::row::Row;
-use crate::table::Form;
+use crate::row::column::Kind;
+use crate::table::{Column, Form};
 
 fn golden(name: &str) -> Folder {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/parquet");
@@ -211,7 +213,8 @@ fn names_of_folders_are_values_of_columns() {
         "month=12/day=2023-01-01/a%20b=%+f/deeper/2.parquet",
         "_delta=1/skipped.txt",
     ]);
-    assert_eq!(types, ["NAME OF A FOLDER"; 3]);
+    // Of the last file; in that of `day` it is NULL.
+    assert_eq!(types, ["NAME OF A FOLDER", "NULL", "NAME OF A FOLDER"]);
     let months: BTreeSet<&str> = values.iter().map(|row| row[0].as_str()).collect();
     assert_eq!((values.len(), months.len()), (3, 2), "{values:?}");
     let words: BTreeSet<&str> = values.iter().map(|row| row[2].as_str()).collect();
@@ -234,4 +237,20 @@ fn folders_that_contradict_each_other_are_refused() {
         let refused = Folder::open(&folder.path().into()).unwrap_err();
         assert!(format!("{:?}", refused.1).contains(why), "{places:?}: {:?}", refused.1);
     }
+}
+
+/// A column of the type that pyarrow gives to nothing but None, or a partition of NULL, has the type that it
+/// has in other files.
+#[test]
+fn column_of_nulls_is_of_the_type_that_it_has_elsewhere() {
+    let folder = golden("pyarrow-26.0.1/plain.parquet");
+    let typed = folder.columns[0].clone();
+    let mut column = typed.clone();
+    super::folder::agree(&mut column, &Meaning::of_nothing()).unwrap();
+    assert_eq!(column, typed);
+    let mut column = Column { form: Form::Any, exact: false, ..typed.clone() };
+    super::folder::agree(&mut column, &Meaning::of_nothing()).unwrap();
+    assert_eq!((&column.form, column.declared.as_str()), (&Form::Any, "NULL"));
+    super::folder::agree(&mut column, &Meaning::of(Kind::Date, Form::Date, "DATE")).unwrap();
+    assert_eq!(column.form, Form::Date);
 }

@@ -413,7 +413,13 @@ impl TableDefinition {
     pub fn automatic_index(&self, name: &str) -> Option<IndexDefinition> {
         let number: usize = name.rsplit_once('_')?.1.parse().ok()?;
         let key = self.automatic.get(number.checked_sub(1)?)?;
-        Some(self.index(key.clone(), true, IndexedRows::All))
+        let mut index = self.index(key.clone(), true, IndexedRows::All);
+        // SQLite makes these indexes before it knows that the table has no rowids, and appends the rest
+        // of the key ascending ("bAscKeyBug" in its `build.c`).
+        for part in index.parts.iter_mut().skip(index.key_parts) {
+            part.is_descending = false;
+        }
+        Some(index)
     }
 
     /// Reads a `CREATE INDEX` on this table.
@@ -685,6 +691,21 @@ mod tests {
             table.unwrap().parse_index("CREATE UNIQUE INDEX i ON t(b, c DESC)", true).unwrap();
         assert_eq!(columns(&index), [Some(1), Some(2), Some(0)]);
         assert!(index.parts[1].is_descending && index.is_unique && !index.is_partial());
+    }
+
+    /// `PRAGMA index_xinfo` of SQLite 3.46 says so.
+    #[test]
+    fn rest_of_a_descending_key_is_ascending_in_indexes_of_constraints_only() {
+        let table = "CREATE TABLE t(a, b UNIQUE, PRIMARY KEY(a DESC)) WITHOUT ROWID";
+        let table = TableDefinition::parse(table).unwrap();
+        let descending = |index: &IndexDefinition| -> Vec<bool> {
+            index.parts.iter().map(|part| part.is_descending).collect()
+        };
+        let automatic = table.automatic_index("sqlite_autoindex_t_1").unwrap();
+        assert_eq!(columns(&automatic), [Some(1), Some(0)]);
+        assert_eq!(descending(&automatic), [false, false]);
+        let made = table.parse_index("CREATE INDEX i ON t(b)", true).unwrap();
+        assert_eq!(descending(&made), [false, true]);
     }
 
     #[test]
