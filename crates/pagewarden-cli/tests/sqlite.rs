@@ -435,6 +435,39 @@ fn what_is_no_database_is_refused() {
     assert_eq!((checked.status, checked.verdict()), (0, "unprotected"), "{checked}");
 }
 
+/// What the main file has, too, is not lost.
+#[test]
+fn log_whose_header_is_lost_is_damage_where_it_has_what_the_main_file_lacks() {
+    if !has_shell() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let copy = |name: &str| format!(".shell cp x.db {name}.db; cp x.db-wal {name}.db-wal\n");
+    let script = format!(
+        ".open x.db\nPRAGMA journal_mode=WAL;\n{CONTENT}\n{}PRAGMA wal_checkpoint;\n{}\
+         UPDATE t SET b = 'other';\n{}",
+        copy("lost"),
+        copy("kept"),
+        copy("again"),
+    );
+    shell(folder.path(), &script);
+    for (name, is_lost) in [("lost", true), ("kept", false), ("again", true)] {
+        let path = folder.path().join(format!("{name}.db"));
+        assert_eq!(check_with(&path, &[]).status, 0, "{name}");
+        let log = folder.path().join(format!("{name}.db-wal"));
+        let good = fs::read(&log).expect("read");
+        for length in [32, 512, 4096] {
+            let mut bytes = good.clone();
+            bytes[..length].fill(0);
+            fs::write(&log, bytes).expect("write");
+            let checked = check_with(&path, &[]);
+            let says = checked.says("the header of the write-ahead log is lost");
+            let expected = (is_lost, i32::from(is_lost));
+            assert_eq!((says, checked.status), expected, "{name} {length}: {checked}");
+        }
+    }
+}
+
 /// Its pages do not say when they were written: other bytes may be a later state.
 #[test]
 fn seal_of_a_database_that_was_written_since_says_that_it_proves_little() {

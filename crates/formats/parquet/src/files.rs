@@ -61,6 +61,8 @@ pub const ENCRYPTED_MAGIC: [u8; 4] = *b"PARE";
 /// The length of the footer, and the mark.
 const TAIL_BYTES: usize = 8;
 const MAGIC_BYTES: u64 = 4;
+/// Behind the first mark is the header of a page, whose first field is its type, a number.
+const PAGE_HEADER_BEGIN: u8 = 0x15;
 /// Footers of a hundred thousand columns have some.
 const FOOTER_BYTES_MAX: u64 = 1 << 30;
 /// What old versions of parquet-mr forget of a column chunk; other readers allow as much.
@@ -97,8 +99,8 @@ fn probe_file(place: &StorePath) -> io::Result<Probe> {
         // Nothing else tells a file that never came to be from one that is none.
         0 => Probe::yes_if(is_named),
         // The other end may be what was lost.
-        _ if ends.has_one() => Probe::Yes,
-        _ if is_named => Probe::Maybe,
+        _ if ends.proves_one() => Probe::Yes,
+        _ if ends.has_one() || is_named => Probe::Maybe,
         _ => Probe::No,
     })
 }
@@ -164,6 +166,8 @@ pub(crate) fn open_file(place: &StorePath) -> io::Result<StoredFile> {
 struct Ends {
     bytes: u64,
     head: Vec<u8>,
+    /// The first byte behind that.
+    next: Option<u8>,
     tail: Vec<u8>,
 }
 
@@ -176,12 +180,21 @@ impl Ends {
             part.truncate(count);
             io::Result::Ok(part)
         };
-        let head = part(0, MAGIC.len())?;
-        Ok(Self { bytes, head, tail: part(bytes.saturating_sub(8), TAIL_BYTES)? })
+        let mut head = part(0, MAGIC.len().saturating_add(1))?;
+        let next = head.get(MAGIC.len()).copied();
+        head.truncate(MAGIC.len());
+        Ok(Self { bytes, head, next, tail: part(bytes.saturating_sub(8), TAIL_BYTES)? })
     }
 
     fn mark(&self) -> &[u8] {
         self.tail.get(4..).unwrap_or_default()
+    }
+
+    /// A mark with what must be beside it: text may begin or end with the same letters.
+    fn proves_one(&self) -> bool {
+        let begins = is_mark(&self.head)
+            && (self.next == Some(PAGE_HEADER_BEGIN) || self.head == self.mark());
+        begins || is_mark(self.mark()) && self.footer().is_some_and(|place| place.bytes > 0)
     }
 
     fn has_one(&self) -> bool {

@@ -386,6 +386,9 @@ fn only_what_is_parquet_or_called_so_is_recognised() {
     assert_eq!(probed("data.PARQ", &good[999..good.len() - 1]), Probe::Maybe);
     assert_eq!(probed("a.parquet", b"nothing of the kind"), Probe::Maybe);
     assert_eq!(probed("a.parquet", b""), Probe::Yes);
+    assert_eq!(probed("notes", b"PAR1 is how they begin, and PAR1"), Probe::Yes);
+    assert_eq!(probed("notes", b"PAR1 is how they begin"), Probe::Maybe);
+    assert_eq!(probed("notes", b"how do they end: PAR1"), Probe::Maybe);
     assert_eq!(probed("data", b"nothing of the kind"), Probe::No);
     assert_eq!(probed("data", b""), Probe::No);
 }

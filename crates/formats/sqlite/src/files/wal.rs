@@ -42,10 +42,13 @@ use pagewarden_core::database::Step;
 use pagewarden_core::source::file::{open_regular, read_fully};
 use pagewarden_core::source::hold;
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, Severity, Unread};
+use pagewarden_core::words::counted;
 
+mod headless;
 mod sum;
 pub mod view;
 
+use headless::Lost;
 use sum::{Sum, flipped_bit};
 
 const HEADER_BYTES: usize = 32;
@@ -86,7 +89,16 @@ pub fn look(database: &File, path: &Path) -> Vec<Step> {
         let Some((before, committed)) = State::of(database, &file, shm.as_ref()) else { continue };
         let seen = match Log::read(&file) {
             Ok(Some(log)) => log.walk(before.judged(&log, committed)),
-            Ok(None) if before.at_rest.is_some() => return vec![no_header(name)],
+            Ok(None) if before.at_rest.is_some() => {
+                let lost = headless::lost(database, &file, &before);
+                let after = State::of(database, &file, shm.as_ref());
+                return match lost {
+                    // It is in use by now.
+                    Some(_) if after.is_none_or(|(after, _)| after != before) => continue,
+                    Some(lost) => vec![lost_header(&name, lost)],
+                    None => vec![no_header(name)],
+                };
+            }
             Ok(None) => return Vec::new(),
             Err(fault) => Err(fault),
         };
@@ -133,6 +145,18 @@ pub fn pages_after_recovery(path: &Path) -> Option<u64> {
         }
     }
     pages
+}
+
+fn lost_header(name: &str, lost: Lost) -> Step {
+    let Lost { commits, pages } = lost;
+    let detail = format!(
+        "the header of the write-ahead log is lost, and SQLite will take nothing of this log: {} whose frames \
+         prove one another, and {} that the main file does not have",
+        counted(commits, "transaction"),
+        counted(pages, "page")
+    );
+    let finding = Finding::of_file(name, Severity::Damage, Kind::Header, detail);
+    Step::Finding(finding.at(None, Some(ByteOffset(0))).with_hint(HINT_LOG))
 }
 
 fn no_header(file: String) -> Step {
