@@ -156,8 +156,8 @@ pub(super) fn read(folder: &StorePath) -> io::Result<Books> {
         if !versions.commits.contains(&version) {
             let gone = (version..=last).take_while(|it| !versions.commits.contains(it)).count();
             let detail = format!(
-                "{} of the table, from this one on, gone, and no checkpoint in their place: which files \
-                 are current is not known",
+                "gone: {} of the table, from this one on; no checkpoint takes their place, so that it is \
+                 not known which files are current",
                 counted(u64::try_from(gone).unwrap_or(u64::MAX), "version")
             );
             log.books.say(&place.to_string_lossy(), Kind::Missing, detail);

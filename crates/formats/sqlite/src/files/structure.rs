@@ -191,7 +191,7 @@ impl Subject {
                 self.stamp().is_some_and(|(now, _)| now == stamp)
                     && logged.is_unchanged(&self.file, &self.real_path)
             };
-            if !seen.is_sound() && self.may_be_half_written() {
+            if !seen.is_sound() && self.may_be_half_written(&stamp) {
                 "a transaction is running".clone_into(&mut reason);
                 continue;
             }
@@ -220,10 +220,8 @@ impl Subject {
 
     /// True while a transaction may have written to the file, and nothing says what it will undo. With a log, a
     /// writer leaves the file alone.
-    fn may_be_half_written(&self) -> bool {
-        let mut head = [0; HEADER_BYTES];
-        let is_read = read_fully(&self.file, &mut head, 0).is_ok();
-        let is_wal = is_read && DatabaseHeader::parse(&head).is_some_and(|header| header.is_wal());
+    fn may_be_half_written(&self, stamp: &Stamp) -> bool {
+        let is_wal = DatabaseHeader::parse(&stamp.head).is_some_and(|header| header.is_wal());
         !is_wal && sidecars::may_be_written_without_journal(&self.file, &self.real_path)
     }
 
