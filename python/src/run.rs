@@ -288,13 +288,10 @@ fn check(
     let (mut json, mut picture) = (Vec::new(), Vec::new());
     let (mut findings, mut pages) = (None, None);
     let strangers = pagewarden::formats::sqlserver::files::strangers(paths);
-    let subjects = match subjects(paths, kind, &open_options, asked(stores)) {
-        Ok(subjects) => subjects,
-        Err(error) => {
-            ran.failed.push(described(Path::new(""), &error));
-            Vec::new()
-        }
-    };
+    let subjects = subjects(paths, kind, &open_options, asked(stores)).unwrap_or_else(|error| {
+        ran.failed.push(described(Path::new(""), &error));
+        Vec::new()
+    });
     let count = subjects.iter().map(Subject::count).sum();
     let mut reports = Several::default();
     if made.report {
@@ -307,11 +304,14 @@ fn check(
     if made.pages {
         reports.add(PagesTable::new(&mut pages));
     }
-    for subject in subjects {
+    subjects.first().inspect(|first| first.expect(kind));
+    let mut subjects = subjects.into_iter();
+    while let Some(subject) = subjects.next() {
         if options.stop.load(Ordering::Relaxed) {
             ran.total.stopped = true;
             break;
         }
+        subjects.as_slice().first().inspect(|next| next.expect(kind));
         let (path, opened, copy) = opened(subject, wanted, options.jobs, &strangers);
         match opened {
             Ok(targets) => {

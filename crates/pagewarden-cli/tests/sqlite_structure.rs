@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -486,5 +487,70 @@ fn writers_at_work_are_no_damage() {
         println!("{mode}: {checks} checks of a database that was written");
         let _ = writer.kill();
         let _ = writer.wait();
+    }
+}
+
+/// In a folder, by what its other pages are, whatever it is called; a large file of zeroes is none.
+#[test]
+fn database_that_lost_its_first_page_is_found_in_a_folder() {
+    if !has_shell() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    make(folder.path(), "app.db", "");
+    let mut bytes = fs::read(folder.path().join("app.db")).expect("a database");
+    bytes[..4096].fill(0);
+    fs::write(folder.path().join("app"), &bytes).expect("write");
+    bytes[..4096].fill(b'x');
+    fs::write(folder.path().join("app.db"), &bytes).expect("write");
+    fs::write(folder.path().join("nothing.db"), vec![0; 1 << 20]).expect("write");
+    fs::write(folder.path().join("text.db"), "nothing of the kind ".repeat(9000)).expect("write");
+    let checked = check(folder.path(), &[]);
+    let targets = checked.report["targets"].as_array().expect("targets");
+    let verdicts: Vec<_> =
+        targets.iter().map(|target| (&target["path"], &target["verdict"])).collect();
+    assert_eq!(verdicts.len(), 2, "{}", checked.report);
+    assert!(verdicts.iter().all(|(_, verdict)| *verdict == "damaged"), "{verdicts:?}");
+}
+
+/// It may write other pages before page 1.
+#[test]
+fn first_transaction_of_a_database_is_no_damage() {
+    if !has_shell() {
+        return;
+    }
+    for mode in ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF"] {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut writer = Command::new("sqlite3")
+            .current_dir(folder.path())
+            .arg("first.db")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sqlite3 runs");
+        let mut script = writer.stdin.take().expect("its input");
+        write!(
+            script,
+            "PRAGMA journal_mode={mode}; PRAGMA cache_size=5; BEGIN; CREATE TABLE t(a, b);\n\
+             WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 5000)\n\
+             INSERT INTO t SELECT x, randomblob(700) FROM n;\nSELECT 'written';\n"
+        )
+        .expect("a script");
+        let said = BufReader::new(writer.stdout.take().expect("its output"));
+        assert!(said.lines().any(|line| line.expect("a line") == "written"));
+        let path = folder.path().join("first.db");
+        let begin = fs::read(&path).expect("a database");
+        assert!(begin.len() > 1 << 20 && begin.iter().take(4096).all(|byte| *byte == 0), "{mode}");
+        for path in [&path, folder.path()] {
+            let checked = check(path, &[]);
+            assert_eq!(
+                (checked.verdict(), checked.status),
+                ("suspect", 0),
+                "{mode}: {}",
+                checked.report
+            );
+        }
+        drop(script);
+        writer.wait().expect("sqlite3 ends");
     }
 }

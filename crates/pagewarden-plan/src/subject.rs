@@ -64,6 +64,13 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// It will be read once what is being read is over: a store may fetch it.
+    pub fn expect(&self, kind: Option<&Format>) {
+        if let Self::Stored(places) = self {
+            stored::expect_together(places, kind);
+        }
+    }
+
     /// The subject that lies in these paths, which belong together: files, or the folders of backups
     /// that build on one another.
     #[must_use]

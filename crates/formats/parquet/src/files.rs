@@ -153,7 +153,7 @@ fn open_stored(place: &StorePath, options: &OpenOptions) -> Result<Target, Error
 ///
 /// # Errors
 /// As [`StorePath::open`], and for what is no file.
-pub(crate) fn open_file(place: &StorePath) -> io::Result<StoredFile> {
+pub fn open_file(place: &StorePath) -> io::Result<StoredFile> {
     let Some(path) = place.local_path() else { return place.open() };
     let file = open_anything(path)?;
     match file.metadata()?.is_file() {

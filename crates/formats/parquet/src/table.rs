@@ -29,11 +29,13 @@ use pagewarden_core::words::{bytes, counted, grouped};
 
 use self::deleted::{Deletions, Vector};
 use self::delta::vector;
+use self::elsewhere::below;
 use self::iceberg::{deletes, equality};
 
 mod avro;
 pub mod deleted;
 mod delta;
+mod elsewhere;
 mod iceberg;
 #[cfg(test)]
 mod tests;
@@ -151,16 +153,6 @@ impl Named {
         let (rows, deleted, values, sequence, partition) = (None, None, Vec::new(), 0, None);
         Self { place, bytes, rows, content, deleted, values, sequence, partition }
     }
-
-    /// Where it is, below the folder of the table.
-    ///
-    /// # Errors
-    /// It is elsewhere.
-    fn below(&self) -> Result<&PathBuf, Obstacle> {
-        self.place.as_ref().map_err(|url| {
-            Obstacle::Unsupported(format!("{url} is not in the folder of the table"))
-        })
-    }
 }
 
 /// What is in a file that the current state names.
@@ -222,10 +214,16 @@ impl Form {
     }
 
     fn read(self, folder: &StorePath) -> io::Result<Books> {
-        match self {
+        let mut books = match self {
             Self::Delta => delta::read(folder),
             Self::Iceberg => iceberg::read(folder),
+        }?;
+        for named in &mut books.files {
+            if let Some(below) = named.place.as_ref().err().and_then(|url| below(folder, url)) {
+                named.place = Ok(below);
+            }
         }
+        Ok(books)
     }
 
     /// Reads which rows are deleted by files, after the books.
@@ -296,12 +294,11 @@ pub fn snapshot(folder: &StorePath) -> Result<Snapshot, Obstacle> {
         if !is_of_rows {
             continue;
         }
-        let place = named.below()?;
+        let place = named.find(folder)?;
         if !matches!(named.content, Content::Parquet) {
-            let name = place.to_string_lossy();
+            let name = named.name();
             return Err(Obstacle::Unsupported(format!("{name} is not a Parquet file")));
         }
-        let place = folder.join(place);
         let Named { bytes, rows, deleted, values, .. } = named;
         files.push(SnapshotFile { place, bytes, rows, deleted, values });
     }
@@ -346,8 +343,8 @@ pub fn open(folder: &StorePath, options: &OpenOptions) -> Result<Target, Error> 
     };
     let root = folder.clone();
     let files = expecting(books.own.into_iter().chain(books.files), move |named: &Named| {
-        if let Ok(place) = &named.place {
-            root.join(place).expect(named.bytes);
+        if let Ok(place) = named.find(&root) {
+            place.expect(named.bytes);
         }
     });
     let steps = TableSteps {
@@ -402,15 +399,11 @@ impl Iterator for TableSteps {
 
 impl TableSteps {
     fn open(&mut self, named: &Named) {
-        let place = match &named.place {
-            Ok(place) => place,
-            Err(url) => {
-                let why = "it is not in the folder of the table: check the table where it is";
-                return self.ready.push_back(Step::Unread(Unread::of_file(url, why)));
-            }
+        let name = named.name();
+        let Ok(place) = named.find(&self.folder) else {
+            let why = "it is in another store than the folder of the table: check it there";
+            return self.ready.push_back(Step::Unread(Unread::of_file(name, why)));
         };
-        let name = place.to_string_lossy().into_owned();
-        let place = self.folder.join(place);
         let opened = open_file(&place).and_then(|file| Ok((file.length()?, file)));
         let (length, file) = match opened {
             Ok(opened) => opened,

@@ -53,12 +53,23 @@ pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
     if !metadata.is_file() || metadata.len() < to_u64(MAGIC.len()) {
         return Probe::No;
     }
-    match open_anything(path).map(|file| read_head(&file)) {
-        Ok(Ok(head)) if head.starts_with(MAGIC) => Probe::Yes,
-        Ok(Ok(head)) if geometry::is_nearly_a_database(&head) => Probe::Maybe,
-        Ok(Ok(head)) if stream::is_packed(path, &head) => Probe::Yes,
+    let Ok(file) = open_anything(path) else { return Probe::No };
+    match read_head(&file) {
+        Ok(head) if head.starts_with(MAGIC) => Probe::Yes,
+        Ok(head) if geometry::is_nearly_a_database(&head) => Probe::Maybe,
+        Ok(head) if stream::is_packed(path, &head) => Probe::Yes,
+        Ok(head) if may_have_lost_its_head(path, &head) => {
+            Probe::yes_if(geometry::pages_prove_one(&file, metadata.len()))
+        }
         _ => Probe::No,
     }
+}
+
+/// True if it is worth a look at more pages than the first: other files that begin with zeroes, or have
+/// such a name, are few.
+fn may_have_lost_its_head(path: &Path, head: &[u8]) -> bool {
+    let ending = path.extension().unwrap_or_default();
+    ending.eq_ignore_ascii_case("db") || head.iter().all(|byte| *byte == 0)
 }
 
 pub(super) fn open(
@@ -213,6 +224,8 @@ impl Database {
         let in_wal = sidecars.wal.take();
         format.excuses = Excuses {
             hot_journal: sidecars.hot_journal,
+            is_begun: first_page.iter().all(|byte| *byte == 0)
+                && sidecars::may_be_written_without_journal(&file, &real_path),
             foreign_writer: first == FirstPage::StaleSum
                 && !sidecars.hot_journal
                 && !in_wal.as_ref().is_some_and(|pages| pages.contains(1)),

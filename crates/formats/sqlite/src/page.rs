@@ -79,6 +79,9 @@ pub struct SqlitePages {
 pub struct Excuses {
     /// A rollback journal waits to be played back.
     pub hot_journal: bool,
+    /// Page 1 is zero, and a transaction is running that keeps its journal in memory, or keeps none: the
+    /// first of a database may write other pages before page 1.
+    pub is_begun: bool,
     /// Pages of which the write-ahead log holds a version, or in front of which it ends the
     /// database.
     pub in_wal: PageSet,
@@ -190,6 +193,11 @@ const STALE_FIRST: &str = "sound but for its sum: a program without the checksum
                            written here";
 const FOREIGN_WRITER: &str = "page 1 fails as well and is sound but for its sum: a program without \
                               the checksum VFS may have written here";
+const PLAYED_BACK_HINT: &str = "copy the database and its journal, open the copy with SQLite, which plays \
+                                the journal back, and check the copy";
+const BEGUN_HINT: &str = "check again when the transaction is over";
+const CHECKPOINTED_HINT: &str = "copy the database and its -wal, run PRAGMA wal_checkpoint(TRUNCATE) on the \
+                                 copy, and check the copy";
 const FOREIGN_WRITER_HINT: &str = "if PRAGMA integrity_check finds nothing, run VACUUM with the \
                                    checksum VFS loaded and PRAGMA checksum_verification=OFF; else \
                                    restore from a backup";
@@ -384,15 +392,22 @@ impl SqlitePages {
 
     /// Turns damage into suspicion where recovery may mend the page.
     fn excused(&self, mut finding: PageFinding) -> PageFinding {
-        let reason = if self.excuses.hot_journal {
-            "a rollback journal waits to be played back and may hold this page"
+        let (reason, hint) = if self.excuses.hot_journal {
+            let reason = "a rollback journal waits to be played back and may hold this page";
+            (reason, PLAYED_BACK_HINT)
+        } else if self.excuses.is_begun && finding.page == PageNo(1) {
+            let reason = "a program is writing to the database, and its journal is no file";
+            (reason, BEGUN_HINT)
         } else if self.excuses.in_wal.contains(finding.page.0) {
-            "the write-ahead log holds a version of this page, or ends the database before it"
+            let reason =
+                "the write-ahead log holds a version of this page, or ends the database before it";
+            (reason, CHECKPOINTED_HINT)
         } else {
             return finding;
         };
         if finding.severity == Severity::Damage {
             finding.severity = Severity::Suspect;
+            finding.hint = finding.hint.or_else(|| Some(hint.to_owned()));
             finding.standing = Some(Standing::Suspect);
         }
         finding.detail = Some(match finding.detail.take() {

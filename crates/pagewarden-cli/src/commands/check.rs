@@ -367,72 +367,79 @@ impl Run<'_> {
         reports: &mut Several<'_>,
         ran: &mut Ran,
     ) -> anyhow::Result<()> {
-        let stopped = || self.options.stop.load(Ordering::Relaxed);
-        self.expect(subjects.first());
+        subjects.first().inspect(|first| first.expect(self.kind));
         let mut subjects = subjects.into_iter();
         while let Some(subject) = subjects.next() {
-            if stopped() {
+            if self.is_stopped() {
                 ran.total.stopped = true;
                 break;
             }
-            self.expect(subjects.as_slice().first());
-            match subject {
-                Subject::Target(paths) => {
-                    let checked = self.check(&paths, seal_file.take(), reports)?;
-                    // A stream may have been waited for.
-                    ran.total.stopped |= checked.is_none() && stopped();
-                    ran.add(checked, demands);
-                }
-                Subject::Stored(places) => {
-                    let path = places.first().map_or(Path::new(""), StorePath::path);
-                    let opened = stored::open_together(&places, self.kind, &self.open_options);
-                    let opened = opened.and_then(|(target, folder)| {
-                        self.held(target).map(|target| (target, folder))
-                    });
-                    match opened {
-                        Ok((mut target, _folder)) => {
-                            let notes = self.notes_of(path).into_iter();
-                            target.steps = Box::new(notes.chain(target.steps));
-                            let seal_file = seal_file.take();
-                            let checked = self.check_target(target, None, seal_file, reports)?;
-                            ran.add(Some(checked), demands);
-                        }
-                        Err(error) => {
-                            self.failed(path, error, reports)?;
-                            ran.add(None, demands);
-                        }
-                    }
-                }
-                Subject::Repository(path, Err(error)) => {
-                    self.failed(&path, error, reports)?;
-                    ran.add(None, demands);
-                }
-                Subject::Repository(path, Ok(sets)) => {
-                    let mut notes = self.notes_of(&path);
-                    for mut target in sets.targets {
-                        if stopped() {
-                            ran.total.stopped = true;
-                            break;
-                        }
-                        // What is said of the repository is said with its first set.
-                        target.steps =
-                            Box::new(mem::take(&mut notes).into_iter().chain(target.steps));
-                        let path = target.description.path.clone();
-                        let checked = self.check_target(target, None, None, reports)?;
-                        sets.outcomes.tell(&path, checked.verified.verdict());
-                        ran.add(Some(checked), demands);
-                    }
-                }
-            }
+            subjects.as_slice().first().inspect(|next| next.expect(self.kind));
+            self.check_subject(subject, &mut seal_file, demands, reports, ran)?;
         }
         Ok(())
     }
 
-    /// The store may fetch what is read next.
-    fn expect(&self, subject: Option<&Subject>) {
-        if let Some(Subject::Stored(places)) = subject {
-            stored::expect_together(places, self.kind);
+    fn is_stopped(&self) -> bool {
+        self.options.stop.load(Ordering::Relaxed)
+    }
+
+    /// The first database of it that is read gets the seal.
+    fn check_subject(
+        &self,
+        subject: Subject,
+        seal_file: &mut Option<ReplacedFile>,
+        demands: &Demands,
+        reports: &mut Several<'_>,
+        ran: &mut Ran,
+    ) -> anyhow::Result<()> {
+        match subject {
+            Subject::Target(paths) => {
+                let checked = self.check(&paths, seal_file.take(), reports)?;
+                // A stream may have been waited for.
+                ran.total.stopped |= checked.is_none() && self.is_stopped();
+                ran.add(checked, demands);
+            }
+            Subject::Stored(places) => {
+                let path = places.first().map_or(Path::new(""), StorePath::path);
+                let opened = stored::open_together(&places, self.kind, &self.open_options);
+                let opened = opened
+                    .and_then(|(target, folder)| self.held(target).map(|target| (target, folder)));
+                match opened {
+                    Ok((mut target, _folder)) => {
+                        let notes = self.notes_of(path).into_iter();
+                        target.steps = Box::new(notes.chain(target.steps));
+                        let seal_file = seal_file.take();
+                        let checked = self.check_target(target, None, seal_file, reports)?;
+                        ran.add(Some(checked), demands);
+                    }
+                    Err(error) => {
+                        self.failed(path, error, reports)?;
+                        ran.add(None, demands);
+                    }
+                }
+            }
+            Subject::Repository(path, Err(error)) => {
+                self.failed(&path, error, reports)?;
+                ran.add(None, demands);
+            }
+            Subject::Repository(path, Ok(sets)) => {
+                let mut notes = self.notes_of(&path);
+                for mut target in sets.targets {
+                    if self.is_stopped() {
+                        ran.total.stopped = true;
+                        break;
+                    }
+                    // What is said of the repository is said with its first set.
+                    target.steps = Box::new(mem::take(&mut notes).into_iter().chain(target.steps));
+                    let path = target.description.path.clone();
+                    let checked = self.check_target(target, None, None, reports)?;
+                    sets.outcomes.tell(&path, checked.verified.verdict());
+                    ran.add(Some(checked), demands);
+                }
+            }
         }
+        Ok(())
     }
 
     /// What is to be said of a path besides.

@@ -190,9 +190,14 @@ pub fn compare_on_course(
         target_server: target.server().to_owned(),
         ..Outcome::default()
     };
+    let is_there =
+        |name: &String| of_source.iter().chain(&of_target).any(|table| table.to_string() == *name);
+    for name in request.excluded_tables.iter().filter(|name| !is_there(name)) {
+        course.tell(&format!("--exclude-table {name}: neither side has such a table"));
+    }
     let pairing = pairing(request, &of_source, of_target)?;
     let is_pair = pairing.is_pair;
-    let run = Run::new(pairing, course, watch);
+    let run = Run::new(request, pairing, course, watch);
     let mut waiting = Vec::new();
     run.tables(pair, &mut |compared| {
         seen(&compared.report);
@@ -201,6 +206,12 @@ pub fn compare_on_course(
     });
     if run.ended.load(Ordering::Relaxed) {
         return Ok(outcome);
+    }
+    if outcome.tables.iter().all(|report| report.error.is_none()) {
+        for name in run.unknown_columns() {
+            let text = format!("--exclude-column {name}: no table that was compared has it");
+            course.tell(&text);
+        }
     }
     let of_target = &run.of_target;
     let left = if is_pair { Vec::new() } else { only_target(request, &of_source, of_target) };

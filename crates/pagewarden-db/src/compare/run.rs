@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use super::watch::Waiting;
 use super::{Course, Request, Watch, diagnosis};
 use crate::engine::{self, Connection};
 use crate::error::{Error, Result};
-use crate::table::{Table, TableName};
+use crate::table::{Column, Table, TableName};
 
 /// Two connections, made again when they break.
 pub struct Pair<'a> {
@@ -85,6 +85,8 @@ pub struct Run<'a> {
     next: AtomicUsize,
     /// True if the caller asked to end.
     pub ended: AtomicBool,
+    /// Columns that are to be left out, and that no table had so far.
+    unknown_columns: Mutex<Vec<String>>,
 }
 
 /// What came of a table, and what of it is watched.
@@ -97,10 +99,28 @@ pub struct Compared<'a> {
 
 impl<'a> Run<'a> {
     /// A run over some of the source's tables.
-    pub fn new(pairing: Pairing, course: &'a Course<'a>, watch: &'a Watch<'a>) -> Self {
+    pub fn new(
+        request: &Request,
+        pairing: Pairing,
+        course: &'a Course<'a>,
+        watch: &'a Watch<'a>,
+    ) -> Self {
         let Pairing { names, of_source, of_target, is_pair } = pairing;
         let (next, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { names, of_source, of_target, is_pair, course, watch, next, ended }
+        let unknown_columns = Mutex::new(request.excluded_columns.clone());
+        Self { names, of_source, of_target, is_pair, course, watch, next, ended, unknown_columns }
+    }
+
+    /// Columns that were to be left out, and that no table has that was compared.
+    pub fn unknown_columns(&self) -> Vec<String> {
+        self.unknown_columns.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells of columns that are to be left out.
+    fn see_columns(&self, name: &TableName, columns: &[Column]) {
+        let is_known = |wanted: &str| columns.iter().any(|it| is_column(wanted, name, &it.name));
+        let mut unknown = self.unknown_columns.lock().unwrap_or_else(PoisonError::into_inner);
+        unknown.retain(|wanted| !is_known(wanted));
     }
 
     /// Compares all tables, and gives them in their order, whichever was done first.
@@ -231,16 +251,21 @@ pub fn sides<'p>(
     };
     let mut of_target = target.describe(other)?;
     let has_order = put_in_order(request, (source, &mut of_source), (target, &mut of_target))?;
-    let excluded = |column: &str| {
-        let qualified = format!("{name}.{column}");
-        request.excluded_columns.iter().any(|one| *one == column || *one == qualified)
-    };
+    let excluded =
+        |column: &str| request.excluded_columns.iter().any(|one| is_column(one, name, column));
+    run.see_columns(name, &of_source.columns);
+    run.see_columns(name, &of_target.columns);
     let mut plan = Plan::make(&of_source, &of_target, &excluded);
     plan.has_ranges &= has_order;
     let tell = run.watch.tell;
     let source = Side::new(source, of_source, plan.source.clone(), &plan, tell);
     let target = Side::new(target, of_target, plan.target.clone(), &plan, tell);
     Ok((source, target, plan))
+}
+
+/// True if a column is meant by `wanted`: its name, or that behind the table's and a dot.
+fn is_column(wanted: &str, table: &TableName, column: &str) -> bool {
+    wanted == column || wanted == format!("{table}.{column}")
 }
 
 /// Agrees on the key of two tables, and puts those in its order that have none of their own. False if

@@ -84,7 +84,11 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
         return Err(fail(why.to_owned()));
     }
     if !Path::new(&path).is_file() {
-        return Err(fail("there is no such file".to_owned()));
+        let hint = match path.contains('?') {
+            true => "\nhint: the path of the file alone; a table is named with --table",
+            false => "",
+        };
+        return Err(fail(format!("there is no such file{hint}")));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
@@ -98,9 +102,23 @@ fn connect(location: &Location) -> Result<Box<dyn Connection>> {
         database.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         Ok(database)
     };
-    let database = open().map_err(|error: rusqlite::Error| fail(error.to_string()))?;
+    let database = open().map_err(|error: rusqlite::Error| {
+        // To undo it writes, and nothing is written to what is looked at.
+        let is_to_be_undone =
+            error.sqlite_error_code() == Some(rusqlite::ErrorCode::ReadOnly) && has_journal(&path);
+        fail(match is_to_be_undone {
+            true => "its last transaction was interrupted, and is not undone yet\nhint: copy it with its \
+                     -journal, open the copy once with a program that may write, and compare the copy"
+                .to_owned(),
+            false => error.to_string(),
+        })
+    })?;
     let server = format!("SQLite {}", rusqlite::version());
     Ok(Box::new(Sqlite { database, place, server }))
+}
+
+fn has_journal(path: &str) -> bool {
+    Path::new(&format!("{path}-journal")).is_file()
 }
 
 impl Sqlite {

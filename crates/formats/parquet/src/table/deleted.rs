@@ -21,9 +21,10 @@ use std::sync::Arc;
 
 use roaring::RoaringTreemap;
 
-use super::HINT;
+use super::{HINT, elsewhere};
 use crate::checksum::page_sum;
 use crate::files::content::Obstacle;
+use crate::files::open_file;
 use pagewarden_core::source::store::{StorePath, StoredFile};
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Severity};
 
@@ -115,12 +116,9 @@ impl Deletions {
                 let vector = Vector { rows: Some(rows), ..(**vector).clone() };
                 let read = match &vector.stored {
                     Stored::Inline(data) => vector.judge(data),
-                    Stored::File(place) => {
-                        vector.test(&crate::files::open_file(&folder.join(place))?)?
-                    }
+                    Stored::File(place) => vector.test(&open_file(&folder.join(place))?)?,
                     Stored::Elsewhere(url) => {
-                        let why = format!("{url} is not in the folder of the table");
-                        return Err(Obstacle::Unsupported(why));
+                        vector.test(&open_file(&elsewhere::find(folder, url)?)?)?
                     }
                 };
                 read.map(Arc::new).map_err(|fault| {

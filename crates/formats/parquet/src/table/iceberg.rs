@@ -24,6 +24,7 @@ use serde_json::Value;
 use self::schema::Schema;
 use super::avro::records;
 use super::deleted::{Deletions, Vector};
+use super::elsewhere::find_named;
 use super::{BOOK_BYTES_MAX, Books, Content, Form, Named, inside};
 use pagewarden_core::database::Step;
 use pagewarden_core::source::store::{Listed, StorePath, expecting, is_not_read};
@@ -190,7 +191,8 @@ fn look_at_totals(snapshot: &Value, name: &str, books: &mut Books) {
     }
 }
 
-/// A place below the folder of the table, which has that location in its books; or the URL.
+/// A place below the folder of the table, which has that location in its books; or the URL, by the name that
+/// its store has here.
 fn place_of(location: &str, url: &str) -> Result<PathBuf, String> {
     // Programs have more than one name for the same store.
     let plain = |url: &str| match url.strip_prefix("file:") {
@@ -204,7 +206,7 @@ fn place_of(location: &str, url: &str) -> Result<PathBuf, String> {
     let path = path.as_deref().unwrap_or(url);
     let root = root.as_deref().unwrap_or(location).trim_end_matches('/');
     let below = path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/'));
-    below.and_then(inside).ok_or_else(|| url.to_owned())
+    below.and_then(inside).ok_or_else(|| path.to_owned())
 }
 
 struct Reading<'a> {
@@ -233,9 +235,9 @@ impl Reading<'_> {
             let (folder, location) = (self.folder, self.location);
             let expect = |manifest: &Value| {
                 let path = manifest.get("manifest_path").and_then(Value::as_str);
-                if let Some(Ok(place)) = path.map(|path| place_of(location, path)) {
-                    let length = manifest.get("manifest_length").and_then(Value::as_u64);
-                    folder.join(place).expect(length);
+                let place = path.map(|path| find_named(folder, &place_of(location, path)));
+                if let Some(Ok(place)) = place {
+                    place.expect(manifest.get("manifest_length").and_then(Value::as_u64));
                 }
             };
             for manifest in expecting(manifests, expect) {
@@ -329,7 +331,7 @@ impl Reading<'_> {
         let mut files = BTreeMap::<_, (Option<u64>, Vec<Vector>)>::new();
         let index = deletes::index(books);
         for Deleting { place, bytes, sequence, mut vector } in self.vectors.drain(..) {
-            let of = place_of(self.location, &vector.of).ok().and_then(|of| index.get(&of));
+            let of = index.get(&place_of(self.location, &vector.of));
             let of = of.and_then(|of| books.files.get_mut(*of));
             if let Some(of) = of.filter(|of| of.sequence <= sequence) {
                 vector.rows = of.rows;
@@ -358,19 +360,18 @@ impl Reading<'_> {
         is_needed: bool,
         books: &mut Books,
     ) -> Vec<Value> {
-        let place = match place_of(self.location, url) {
-            Ok(place) => place,
-            Err(url) => {
-                if is_needed {
-                    let why = "it is not in the folder of the table: the files that it names were not \
-                               looked at";
-                    books.unread(&url, why);
-                }
-                return Vec::new();
+        let named = place_of(self.location, url);
+        let Ok(found) = find_named(self.folder, &named) else {
+            if is_needed {
+                let why = "it is in another store than the folder of the table: the files that it names \
+                           were not looked at";
+                books.unread(url, why);
             }
+            return Vec::new();
         };
+        let place = named.unwrap_or_else(PathBuf::from);
         if !is_needed {
-            let content = super::book(&self.folder.join(&place));
+            let content = super::book(&found);
             if let Some(error) = content.as_ref().err().filter(|error| is_not_read(error)) {
                 let name = place.to_string_lossy();
                 books.steps.push(Step::Unread(Unread::of_file(name, error.to_string())));
@@ -379,7 +380,7 @@ impl Reading<'_> {
             books.others.insert(place);
             return content.ok().and_then(|it| records(&it).ok()).unwrap_or_default();
         }
-        let Some(content) = books.read(self.folder, &place) else { return Vec::new() };
+        let Some(content) = books.take(&place, super::book(&found)) else { return Vec::new() };
         let name = place.to_string_lossy();
         let found = super::to_u64(content.len());
         if let Some(expected) = length.filter(|expected| *expected != found) {
@@ -415,7 +416,7 @@ mod tests {
             ("s3a://b/t/", "s3://b/t/data/a.parquet", Ok("data/a.parquet")),
             ("s3://b/t", "s3n://b/t/data/a.parquet", Ok("data/a.parquet")),
             ("s3://b/t", "gs://b/t/data/a.parquet", Err("gs://b/t/data/a.parquet")),
-            ("s3://b/t", "s3a://b/tt/a.parquet", Err("s3a://b/tt/a.parquet")),
+            ("s3://b/t", "s3a://b/tt/a.parquet", Err("s3://b/tt/a.parquet")),
             ("s3://b/t", "s3://b/t/../a.parquet", Err("s3://b/t/../a.parquet")),
             ("file:///lake/t", "file:/lake/t/a.parquet", Ok("a.parquet")),
             ("/lake/t", "file:///lake/t/a.parquet", Ok("a.parquet")),

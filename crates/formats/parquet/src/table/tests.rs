@@ -514,24 +514,33 @@ fn action_that_lacks_what_the_protocol_requires_is_damage() {
     }
 }
 
+/// Those of a shallow clone are read where they are, and those of another store are unread.
 #[test]
-fn names_that_lead_out_of_the_table_are_not_followed() {
-    for (path, is_inside) in [
-        ("../other/a.parquet", false),
-        ("/etc/passwd", false),
-        ("s3://b/a.parquet", false),
-        ("file:/b/a.parquet", false),
-        ("k=x%3Ay/a:b.parquet", true),
-    ] {
+fn files_outside_of_the_folder_of_a_table_are_followed_in_the_same_store() {
+    let golden = Table::golden(DELTA);
+    let data = golden.named().pop().unwrap();
+    let bytes = fs::metadata(golden.path(&data)).unwrap().len();
+    let absolute = golden.path(&data).display().to_string();
+    let up = Path::new("..").join(golden.0.path().file_name().unwrap()).join(&data);
+    let is = |path: &str| {
         let table = Table(tempfile::tempdir().unwrap());
         fs::create_dir(table.path(Path::new("_delta_log"))).unwrap();
-        let line = format!("{BEGIN}\n{{\"add\":{{\"path\":\"{path}\",\"size\":5,{REST}}}}}\n");
+        let line =
+            format!("{BEGIN}\n{{\"add\":{{\"path\":\"{path}\",\"size\":{bytes},{REST}}}}}\n");
         fs::write(table.path(Path::new("_delta_log/00000000000000000000.json")), line).unwrap();
         let (_, files, seen) = table.check();
-        let said = (files, seen.unread.len(), seen.findings.len());
-        // What is inside is not there.
-        assert_eq!(said, if is_inside { (0, 0, 1) } else { (0, 1, 0) }, "{path}");
+        let is_read = snapshot(&table.0.path().into()).is_ok();
+        (files, seen.unread.len(), seen.findings.len(), is_read)
+    };
+    let escaped = |path: &str| path.replace('%', "%25");
+    for path in [&absolute, &format!("file:{absolute}"), &format!("file://{absolute}")] {
+        assert_eq!(is(&escaped(path)), (1, 0, 0, true), "{path}");
     }
+    assert_eq!(is(&escaped(&up.display().to_string())), (1, 0, 0, true));
+    assert_eq!(is(&format!("{absolute}.gone")), (0, 0, 1, true));
+    assert_eq!(is("s3://b/a.parquet"), (0, 1, 0, false));
+    // It is inside, and not there.
+    assert_eq!(is("k=x%3Ay/a:b.parquet"), (0, 0, 1, true));
 }
 
 /// Any byte of the books may be wrong: no panic, and an end.

@@ -30,6 +30,10 @@ const SAMPLE_PAGES: u64 = 64;
 const VOTE_PAGES: u64 = 2048;
 /// The reserve that switches the checksum VFS on.
 pub const SUM_RESERVE: u8 = 8;
+/// This many pages, and this great a share of them, prove a database by themselves: text and pictures have no
+/// such page, and a database that keeps large values has few.
+const PROOFS_MIN: u64 = 2;
+const PAGES_A_PROOF: u64 = 4;
 /// An encryption needs at least this much of a page for itself.
 const ENCRYPTION_RESERVE_MIN: u8 = 16;
 /// Faults in the fields behind byte 32 that one damaged field alone does not make.
@@ -115,6 +119,22 @@ pub fn find(file: &File, file_bytes: u64, head: &[u8]) -> Option<Geometry> {
     })
 }
 
+/// True if pages behind the first say that the file is a database, whatever became of its header: at
+/// least two, and one in four of those that are looked at, are sound b-tree pages or have a sum or a
+/// marker that fits.
+#[must_use]
+pub fn pages_prove_one(file: &File, file_bytes: u64) -> bool {
+    page_sizes().any(|size| {
+        let sample = Sample::take(file, file_bytes, size, SAMPLE_PAGES);
+        let proofs = sample.framed.max(sample.fitting).max(sample.marked);
+        proofs >= PROOFS_MIN && proofs.saturating_mul(PAGES_A_PROOF) >= sample.looked_at
+    })
+}
+
+fn page_sizes() -> impl Iterator<Item = usize> {
+    (PAGE_SIZE_MIN.trailing_zeros()..=PAGE_SIZE_MAX.trailing_zeros()).map(|n| 1 << n)
+}
+
 fn is_encrypted(header: &DatabaseHeader, head: &[u8], sample: &Sample) -> bool {
     let mut faults = header.field_faults().len().saturating_add(header.oddities().len());
     if !matches!(head.get(HEADER_BYTES), Some(5 | 13)) {
@@ -133,10 +153,8 @@ fn vote(
     header: Option<&DatabaseHeader>,
     claimed: Option<usize>,
 ) -> Option<usize> {
-    let sizes =
-        || (PAGE_SIZE_MIN.trailing_zeros()..=PAGE_SIZE_MAX.trailing_zeros()).map(|n| 1 << n);
     let samples: Vec<(usize, Sample)> =
-        sizes().map(|size| (size, Sample::take(file, file_bytes, size, VOTE_PAGES))).collect();
+        page_sizes().map(|size| (size, Sample::take(file, file_bytes, size, VOTE_PAGES))).collect();
     let by_sums = samples.iter().find(|(_, sample)| sample.most_fit() || sample.most_are_marked());
     // Twice the true size shows the frames of every other page in order, so the smallest wins. In
     // half of it no frame is in order: the cells lie at the end of the page.
@@ -164,6 +182,7 @@ fn vote(
 /// What some pages of the file look like at one page size.
 #[derive(Debug, Default)]
 struct Sample {
+    looked_at: u64,
     /// Pages that are not all zero.
     used: u64,
     /// Of these, pages with a sum that fits.
@@ -196,6 +215,7 @@ impl Sample {
             let offset = index.saturating_mul(page_bytes);
             let is_lock_page = index.saturating_add(1) == lock_byte_page(page_size);
             if !is_lock_page && file.read_exact_at(&mut page, offset).is_ok() {
+                sample.looked_at = sample.looked_at.saturating_add(1);
                 sample.see(&page, PageNo(index.saturating_add(1)));
             }
             index = index.saturating_add(step);

@@ -2,7 +2,6 @@
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -39,7 +38,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
     let writing = || format!("cannot write {}", place.path().display());
     let out = BufWriter::new(file.as_file().try_clone().with_context(writing)?);
     let writer = ResultWriter::begin(out, &plan, part).with_context(writing)?;
-    let recorder = Recorder(Mutex::new(writer));
+    let recorder = Recorder { writer: Mutex::new(writer), path: place.path().to_owned() };
     let show = Show::choose(arguments.pace.quiet, arguments.pace.progress);
     let mut reports = Several::default();
     add_result(&mut reports, arguments, targets_in(&plan, &units), &show)?;
@@ -61,24 +60,7 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
     let planned: Vec<PathBuf> = plan.subjects().map(|one| one.name().to_owned()).collect();
     let rate = arguments.pace.rate;
     let storage = Storage::begin(&planned, &arguments.storage, rate, &run.options.stop)?;
-    let mut all = Ran::default();
-    for number in units {
-        let Some(unit) = plan.units.get(number) else { continue };
-        recorder.writer().begin_unit(number as u64);
-        for (index, planned) in (0..).zip(&unit.subjects) {
-            recorder.writer().begin_subject(index).with_context(writing)?;
-            let notes = planned.notes(&storage).into_iter();
-            run.notes = notes.map(|note| (planned.name().to_owned(), note)).collect();
-            let subject = planned.subject(run.kind, &run.open_options, &storage);
-            run.check_all(vec![subject], None, &arguments.demands, &mut reports, &mut all)?;
-        }
-        if run.options.stop.load(Ordering::Relaxed) {
-            // What was seen of this unit is shown, and is no result.
-            all.total.stopped = true;
-            break;
-        }
-        recorder.writer().end_unit().with_context(writing)?;
-    }
+    let all = check_units(&mut run, &plan, &units, &storage, (&recorder, &mut reports), arguments)?;
     // Of more parts than there are units, some have nothing to do, and nothing is wrong with that.
     let verdict = if is_empty { Verdict::Intact } else { all.verdict() };
     let Ran { mut total, opened, missed, .. } = all;
@@ -94,10 +76,49 @@ pub fn check(arguments: &Check, plan: &Path) -> anyhow::Result<Exit> {
         ended: SystemTime::now(),
     })?;
     drop(reports);
-    let writer = recorder.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let writer = recorder.writer.into_inner().unwrap_or_else(PoisonError::into_inner);
     writer.end_result().and_then(|mut out| out.flush()).with_context(writing)?;
     place.put(file)?;
     Ok(exit_of(arguments.nagios, &arguments.demands, verdict, &total, missed))
+}
+
+/// Checks these units, one after the other.
+fn check_units<W: Write>(
+    run: &mut Run<'_>,
+    plan: &Plan,
+    units: &[usize],
+    storage: &Storage,
+    (recorder, reports): (&Recorder<W>, &mut Several<'_>),
+    arguments: &Check,
+) -> anyhow::Result<Ran> {
+    let writing = || format!("cannot write {}", recorder.path.display());
+    let mut all = Ran::default();
+    let numbered = units.iter().filter_map(|number| Some((*number, plan.units.get(*number)?)));
+    // Each is known while the one before it is read, so that a store may fetch it.
+    let options = plan.wanted.open_options(arguments.jobs);
+    let planned = numbered.clone().flat_map(|(_, unit)| &unit.subjects);
+    let mut subjects = planned.map(|one| one.subject(plan.wanted.kind(), &options, storage));
+    let mut next = subjects.next();
+    next.as_ref().inspect(|next| next.expect(run.kind));
+    for (number, unit) in numbered {
+        recorder.writer().begin_unit(number as u64);
+        for (index, planned) in (0..).zip(&unit.subjects) {
+            let Some(subject) = next.take() else { break };
+            next = subjects.next();
+            next.as_ref().inspect(|next| next.expect(run.kind));
+            recorder.writer().begin_subject(index).with_context(writing)?;
+            let notes = planned.notes(storage).into_iter();
+            run.notes = notes.map(|note| (planned.name().to_owned(), note)).collect();
+            run.check_subject(subject, &mut None, &arguments.demands, reports, &mut all)?;
+        }
+        if run.is_stopped() {
+            // What was seen of this unit is shown, and is no result.
+            all.total.stopped = true;
+            break;
+        }
+        recorder.writer().end_unit().with_context(writing)?;
+    }
+    Ok(all)
 }
 
 /// Databases in these units of the plan.
@@ -108,11 +129,15 @@ fn targets_in(plan: &Plan, units: &[usize]) -> usize {
 }
 
 /// The result as one of the reports of the run.
-struct Recorder<W>(Mutex<ResultWriter<W>>);
+struct Recorder<W> {
+    writer: Mutex<ResultWriter<W>>,
+    /// Where it is written.
+    path: PathBuf,
+}
 
 impl<W> Recorder<W> {
     fn writer(&self) -> MutexGuard<'_, ResultWriter<W>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::SystemTime;
 use pagewarden::source::store::{Seen, StorePath, expecting};
 use pagewarden_format_parquet::files::content::Obstacle;
 use pagewarden_format_parquet::files::decoder::ValuesFile;
+use pagewarden_format_parquet::files::open_file;
 use pagewarden_format_parquet::table::deleted::{DeletedRows, Deletions};
 use pagewarden_format_parquet::table::{self, BookValue, SnapshotFile, TableColumn};
 use parquet::basic::LogicalType;
@@ -77,7 +78,7 @@ impl DataFile {
 }
 
 fn look(place: &StorePath) -> Result<(u64, Option<SystemTime>), Obstacle> {
-    let file = place.open()?;
+    let file = open_file(place)?;
     Ok((file.length()?, file.modified()))
 }
 

@@ -27,6 +27,7 @@ use super::place_of;
 use crate::files::content::Obstacle;
 use crate::files::decoder::{ValuesFile, guarded};
 use crate::table::deleted::{BYTES_MAX, DeletedRows, Deletions, Stored, Vector, WORD_BYTES};
+use crate::table::elsewhere::below;
 use crate::table::{Books, Content, Named, to_u64};
 use pagewarden_core::source::store::{StorePath, StoredFile};
 
@@ -107,10 +108,10 @@ pub(in crate::table) fn look_at(
 }
 
 /// Files by their places.
-pub(super) fn index(books: &Books) -> HashMap<PathBuf, usize> {
+pub(super) fn index(books: &Books) -> HashMap<Result<PathBuf, String>, usize> {
     let files = books.files.iter().zip(0_usize..);
     let data = files.filter(|(file, _)| matches!(file.content, Content::Parquet));
-    data.filter_map(|(file, index)| Some((file.place.clone().ok()?, index))).collect()
+    data.map(|(file, index)| (file.place.clone(), index)).collect()
 }
 
 /// Reads which rows the files of positions delete.
@@ -126,8 +127,9 @@ pub(in crate::table) fn read(folder: &StorePath, books: &mut Books) -> Result<()
         let mut last: (Vec<u8>, Option<usize>) = (Vec::new(), None);
         let mut take = |path: &[u8], row: u64| {
             if last.0 != path {
-                let of = place_of(&books.location, &String::from_utf8_lossy(path)).ok();
-                let of = of.and_then(|of| index.get(&of)).copied();
+                let of = place_of(&books.location, &String::from_utf8_lossy(path))
+                    .or_else(|url| below(folder, &url).ok_or(url));
+                let of = index.get(&of).copied();
                 let applies = |of: &usize| {
                     let file = books.files.get(*of);
                     file.is_some_and(|it| it.sequence <= named.sequence && it.deleted.is_none())
@@ -151,11 +153,10 @@ pub(in crate::table) fn read(folder: &StorePath, books: &mut Books) -> Result<()
 /// Opens a file that the books name, which must have as many rows as they say; with its name.
 ///
 /// # Errors
-/// It cannot be read, or is damaged, or is not in the folder of the table.
+/// It cannot be read, or is damaged, or is in another store than the table.
 pub(super) fn opened(folder: &StorePath, named: &Named) -> Result<(String, ValuesFile), Obstacle> {
-    let place = named.below()?;
-    let name = place.display().to_string();
-    let file = ValuesFile::open(&folder.join(place)).map_err(|obstacle| obstacle.at(&name))?;
+    let (name, place) = (named.name(), named.find(folder)?);
+    let file = ValuesFile::open(&place).map_err(|obstacle| obstacle.at(&name))?;
     let rows = file.content.footer().rows;
     if named.rows.is_some_and(|expected| expected != rows) {
         let why = "it has another number of rows than the table says";
