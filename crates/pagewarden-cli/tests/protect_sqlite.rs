@@ -447,3 +447,26 @@ fn nothing_that_others_commit_meanwhile_is_lost() {
         assert_eq!(rows, format!("{}\nok\n", committed.load(Ordering::Relaxed)), "{options}");
     }
 }
+
+/// What a program without SQLite's checksum VFS leaves of one that had it: no program that has it opens
+/// the database.
+#[test]
+fn room_for_sums_without_a_sum_is_refused_in_plain_words() {
+    if !has_shell() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    shell(
+        folder.path(),
+        &format!(".open x.db\n.output /dev/null\n.filectrl reserve_bytes 8\n{CONTENT}\nVACUUM;\n"),
+    );
+    let path = folder.path().join("x.db");
+    let before = fs::read(&path).unwrap();
+    assert_eq!(before.get(20), Some(&8));
+    for arguments in [&["--mode", "checksum"][..], &["--mode", "checksum", "--dry-run"]] {
+        let outcome = protect(&path, arguments);
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("room for the sums"), "{outcome:?}");
+    }
+    assert!(fs::read(&path).unwrap() == before);
+}

@@ -23,6 +23,7 @@ use crate::database::Description;
 use crate::database::repository::RepositoryPart;
 use crate::report::html::section::Gathered;
 use crate::report::html::timeline::SetMark;
+use crate::report::why::besides;
 use crate::report::{Report, RunEnd, TargetEnd};
 use crate::verdict::{Finding, Note, Recount, Stretch, Unread, Verdict};
 use crate::verify::{Sink, Summary, Verified};
@@ -257,6 +258,10 @@ fn target_sentence(verdict: Verdict, summary: &Summary) -> String {
                 (damaged, all) => {
                     format!("{} of {} are damaged.", grouped(damaged), counted(all, "page"))
                 }
+            };
+            let what = match besides(summary).filter(|_| pages.damaged > 0) {
+                Some(besides) => format!("{what} Besides: {besides}."),
+                None => what,
             };
             if summary.stopped {
                 format!("{what} The check was stopped before all was read: there may be more.")

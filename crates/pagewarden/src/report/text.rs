@@ -79,11 +79,13 @@ impl<W: Write> TextReport<W> {
     fn unfold(&mut self) -> io::Result<()> {
         let Some(folded) = self.folded.take() else { return Ok(()) };
         let Finding { place, severity, kind, .. } = &folded.finding;
+        // What is of no single file is of all of them.
+        let file = if place.file.is_empty() { "the database" } else { &place.file };
         let mut line = format!(
             "  {} {:<10} {}",
             self.colours.severity(*severity),
             kind.name(),
-            printable(&place.file)
+            printable(file)
         );
         if let Some(name) = relation_name(&folded.finding) {
             let _ = write!(line, " ({})", printable(&name));

@@ -10,9 +10,10 @@ pub fn why(verdict: Verdict, summary: &Summary) -> String {
     match verdict {
         Verdict::Damaged if summary.pages.damaged == 0 => "files are damaged or missing".to_owned(),
         Verdict::Damaged => format!(
-            "{} of {} pages",
+            "{} of {} pages{}",
             grouped(summary.pages.damaged),
-            grouped(summary.pages.total())
+            grouped(summary.pages.total()),
+            besides(summary).map_or(String::new(), |besides| format!(", and {besides}"))
         ),
         Verdict::Incomplete if summary.stopped => "stopped before all was read".to_owned(),
         Verdict::Incomplete if summary.unread > 0 => "not everything could be read".to_owned(),
@@ -37,6 +38,13 @@ pub fn why(verdict: Verdict, summary: &Summary) -> String {
         }
         Verdict::Intact => "every page that is in use was tested".to_owned(),
     }
+}
+
+/// Damage that is not of a page by itself: a file that is gone, pages that contradict each other.
+#[must_use]
+pub(super) fn besides(summary: &Summary) -> Option<String> {
+    let more = summary.severities.damage.saturating_sub(summary.pages.damaged);
+    (more > 0).then(|| format!("{} between pages and files", counted(more, "other finding")))
 }
 
 /// How much could not be tested for want of a key or a reader of their format.
@@ -72,5 +80,14 @@ mod tests {
             assert!(words.contains("1,200 pages could not be tested"), "{words}");
             assert!(!words.contains(tested), "{words}");
         }
+    }
+    #[test]
+    fn files_that_are_gone_are_named_beside_damaged_pages() {
+        let mut summary = Summary::default();
+        (summary.pages.ok, summary.pages.damaged, summary.severities.damage) = (8, 2, 2);
+        assert_eq!(why(Verdict::Damaged, &summary), "2 of 10 pages");
+        summary.severities.damage = 5;
+        let words = "2 of 10 pages, and 3 other findings between pages and files";
+        assert_eq!(why(Verdict::Damaged, &summary), words);
     }
 }

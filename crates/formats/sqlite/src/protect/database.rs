@@ -132,6 +132,29 @@ impl Database {
     }
 }
 
+/// Refuses a database whose pages have room for the sums of SQLite's own checksum VFS, and no sum: that VFS
+/// and ours open it nowhere. The log may have newer pages, without sums as well.
+pub(super) fn refuse_without_sums(path: &Path, file: &File) -> Result<(), Error> {
+    let failed = |error| Error::io("read", path, error);
+    let mut head = [0; HEADER_BYTES];
+    file.read_exact_at(&mut head, 0).map_err(failed)?;
+    let header = DatabaseHeader::parse(&head).filter(|header| header.has_magic);
+    let pages = header.and_then(|header| header.page_count()).unwrap_or(0);
+    let is_empty = match header.filter(|it| it.reserved_bytes == RESERVED_BYTES_OFFICIAL) {
+        Some(header) => has_unused_reserve(file, &header, pages).map_err(failed)?,
+        None => false,
+    };
+    if !is_empty {
+        return Ok(());
+    }
+    Err(Error::refused(
+        path,
+        "its pages have room for the sums of SQLite's checksum VFS, and no sum: a program without that VFS \
+         wrote all of them anew, and no program that has it opens the database",
+        "make a database without that room: sqlite3 OLD .dump | sqlite3 NEW",
+    ))
+}
+
 /// True if bytes are reserved and zero on every page.
 fn has_unused_reserve(file: &File, header: &DatabaseHeader, pages: u64) -> io::Result<bool> {
     let page_size = header.page_size().unwrap_or(0);

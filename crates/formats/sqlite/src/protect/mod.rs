@@ -69,7 +69,7 @@ pub use heal::{Healing, examine};
 pub use library::{Held, Hold, Library};
 
 use check::{Soundness, look};
-use database::{Database, Layout};
+use database::{Database, Layout, refuse_without_sums};
 use making::Making;
 use names::{Place, beside};
 use pages::{Passes, Stamps};
@@ -265,6 +265,7 @@ impl Run<'_> {
     /// A log that is there stays, unless the database itself is changed. One that SQLite
     /// makes when it opens the database goes again.
     fn hold(&self, path: &Path, file: &File, in_place: bool) -> Result<Box<dyn Held>, Error> {
+        refuse_without_sums(path, file)?;
         let leaves_log = !in_place && beside(path, "-wal").exists();
         let mut held = self.library.hold(path, self.how(path, file)?, self.request.heal)?;
         if leaves_log {
