@@ -101,7 +101,7 @@ def packs(folder):
 
 
 def fill(store, folder, postgres):
-    """Returns the keys of those that are damaged."""
+    """Returns the names of those that are damaged: of an archive, the folder of the backup that it is of."""
     sound, wounded, cut = backups(folder, postgres)
     shops = packs(folder)
     files = {f"fleet/backups/{number:03}/base.tar.gz": sound for number in range(BACKUPS)}
@@ -116,7 +116,7 @@ def fill(store, folder, postgres):
     files |= damaged
     assert len(files) == 200
     store.put(files)
-    return set(damaged)
+    return {key.removesuffix("/base.tar.gz") for key in damaged}
 
 
 def by_program(store, *arguments):
