@@ -160,6 +160,8 @@ fn what_is_not_recognised_can_be_named() {
     let Some(database) = database(folder.path()) else { return };
     let mut bytes = fs::read(&database).unwrap();
     bytes[..16].fill(b'?');
+    // By the name that it had, its other pages would be looked at.
+    let database = database.with_file_name("shop.data");
     fs::write(&database, &bytes).unwrap();
     let pack = folder.path().join("x.pwk");
     let message = refused(&[&database, Path::new("-o"), &pack]);
@@ -169,7 +171,7 @@ fn what_is_not_recognised_can_be_named() {
     assert_eq!(made["check"]["targets"][0]["format"], "sqlite", "{made}");
     let back = folder.path().join("back");
     json("unpack", &[&pack, &back], 0);
-    assert!(fs::read(back.join("shop.db")).unwrap() == bytes);
+    assert!(fs::read(back.join("shop.data")).unwrap() == bytes);
 }
 
 /// A database, its pack, and what is in the pack.
