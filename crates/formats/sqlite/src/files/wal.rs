@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | 0 | 4 | magic 0x377f0682, or 0x377f0683 where the sums read big-endian words |
 //! | 8 | 4 | page size |
+//! | 12 | 4 | how often the log began anew: the checkpoint sequence number |
 //! | 16 | 8 | salt |
 //! | 24 | 8 | sum of the 24 bytes before it |
 //! | 32 | 24 + page each | frame: page number at 0, at 4 the database's pages if it is a commit, salt at 8, sum at 16; then the page |
@@ -19,6 +20,7 @@
 //! | what | severity |
 //! |---|---|
 //! | one flipped bit mends the frame, and the chain then runs on to a commit: the sum has 64 bits | damage |
+//! | the same, where a [torn write](torn) may have left it | suspect |
 //! | a running database's `-shm` counts the frame as committed | damage |
 //! | the last good frame is no commit, and commits follow | suspect, with their number |
 //! | the last good frame is a commit, and commits follow | a note |
@@ -46,6 +48,7 @@ use pagewarden_core::words::counted;
 
 mod headless;
 mod sum;
+mod torn;
 pub mod view;
 
 use headless::Lost;
@@ -88,7 +91,14 @@ pub fn look(database: &File, path: &Path) -> Vec<Step> {
     for _ in 0..LOOKS_MAX {
         let Some((before, committed)) = State::of(database, &file, shm.as_ref()) else { continue };
         let seen = match Log::read(&file) {
-            Ok(Some(log)) => log.walk(before.judged(&log, committed)),
+            Ok(Some(log)) => log.walk(before.judged(&log, committed)).map(|mut seen| {
+                if !seen.is_counted {
+                    for broken in &mut seen.broken {
+                        broken.may_be_torn = torn::may_be_torn(&log, database, broken);
+                    }
+                }
+                seen
+            }),
             Ok(None) if before.at_rest.is_some() => {
                 let lost = headless::lost(database, &file, &before);
                 let after = State::of(database, &file, shm.as_ref());
@@ -251,6 +261,8 @@ struct Log<'a> {
     salt: [u8; 8],
     is_big_endian: bool,
     frames: u64,
+    /// How often the log began anew, as far as its header knows.
+    lives: u32,
     /// The sum in the header, where the first frame's begins.
     sum: Sum,
     /// The header itself needs a bit flipped, at this bit of the file.
@@ -297,6 +309,8 @@ struct Broken {
     computed: Sum,
     /// The bit of the frame that, flipped, mends it.
     flip: Option<u64>,
+    /// See [`torn`].
+    may_be_torn: bool,
 }
 
 /// The first frame that is not taken, and what stands behind it.
@@ -361,6 +375,7 @@ impl<'a> Log<'a> {
         Some(Self {
             file,
             page_bytes,
+            lives: word(12)?,
             salt: *header.get(16..).and_then(|rest| rest.first_chunk())?,
             is_big_endian,
             frames: bytes.saturating_sub(to_u64(HEADER_BYTES)).checked_div(frame_bytes)?,
@@ -408,7 +423,9 @@ impl<'a> Log<'a> {
             if !fits && !is_gap && !is_after_gap && seen.broken.len() < FINDINGS_MAX {
                 let (page, mends) = (frame.page, self.mends(before, &frame));
                 let flip = self.mend(frames, number, mends)?.map(|(bit, _)| bit);
-                seen.broken.push(Broken { frame: number, page, stored, computed, flip });
+                let may_be_torn = false;
+                let broken = Broken { frame: number, page, stored, computed, flip, may_be_torn };
+                seen.broken.push(broken);
             }
             // The next frame goes on from the sum that was written, whichever half is wrong here.
             let is_written = fits || is_gap || self.next_fits(frames, number, stored)?;
@@ -444,7 +461,8 @@ impl<'a> Log<'a> {
                     break;
                 };
                 let (page, flip) = (mended_word(page, 0, bit), Some(bit));
-                let broken = Broken { frame: number, page, stored, computed, flip };
+                let may_be_torn = false;
+                let broken = Broken { frame: number, page, stored, computed, flip, may_be_torn };
                 waiting.push((broken, is_commit));
                 sum = mended_sum;
                 commit = mended_word(commit, COMMIT_BIT, bit);
@@ -672,7 +690,13 @@ impl Broken {
             0 => String::new(),
             page => format!(" (page {page})"),
         };
-        Finding::of_file(name, Severity::Damage, kind, format!("{what}{page}; {so}"))
+        let (severity, or) = match self.may_be_torn {
+            true => {
+                (Severity::Suspect, "; or a power failure tore it: then it was promised to none")
+            }
+            false => (Severity::Damage, ""),
+        };
+        Finding::of_file(name, severity, kind, format!("{what}{page}; {so}{or}"))
             .with_sums(Some(self.stored.to_hex()), Some(self.computed.to_hex()))
             .with_hint(HINT_LOG)
     }

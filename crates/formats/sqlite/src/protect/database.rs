@@ -139,7 +139,8 @@ pub(super) fn refuse_without_sums(path: &Path, file: &File) -> Result<(), Error>
     let mut head = [0; HEADER_BYTES];
     file.read_exact_at(&mut head, 0).map_err(failed)?;
     let header = DatabaseHeader::parse(&head).filter(|header| header.has_magic);
-    let pages = header.and_then(|header| header.page_count()).unwrap_or(0);
+    let page_bytes = header.and_then(|header| header.page_size()).unwrap_or(0) as u64;
+    let pages = file.metadata().map_err(failed)?.len().checked_div(page_bytes).unwrap_or(0);
     let is_empty = match header.filter(|it| it.reserved_bytes == RESERVED_BYTES_OFFICIAL) {
         Some(header) => has_unused_reserve(file, &header, pages).map_err(failed)?,
         None => false,

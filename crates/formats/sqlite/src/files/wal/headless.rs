@@ -39,6 +39,7 @@ pub(super) fn lost(database: &File, log: &File, before: &State) -> Option<Lost> 
     [false, true].into_iter().find_map(|is_big_endian| {
         let log = Log {
             file: log,
+            lives: 0,
             page_bytes,
             salt: [0; 8],
             is_big_endian,
