@@ -552,3 +552,23 @@ fn counter_that_a_torn_write_leaves_behind_is_no_flipped_bit_for_certain() {
         assert_eq!(said(last - 1), "damage");
     }
 }
+
+/// SQLite deletes the log of an empty file: what was committed is in it alone.
+#[test]
+fn file_that_was_cut_to_nothing_beside_its_log_is_damage_in_a_folder_too() {
+    let Some(logged) = Logged::new() else { return };
+    fs::write(&logged.database, "").unwrap();
+    let folder = logged.database.parent().unwrap();
+    for path in [&logged.database, folder] {
+        let report = check([path]).report();
+        assert_eq!(report.verdict(), "damaged", "{}", report.json);
+        assert!(report.json.to_string().contains("its log has a database"), "{}", report.json);
+    }
+    // One byte of its mark.
+    let mut bytes = fs::read(folder.join("live.db")).unwrap();
+    bytes[7] = b'G';
+    fs::remove_file(&logged.log).unwrap();
+    fs::write(&logged.database, bytes).unwrap();
+    let report = check([folder]).report();
+    assert_eq!(report.verdict(), "damaged", "{}", report.json);
+}

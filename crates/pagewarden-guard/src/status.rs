@@ -321,8 +321,10 @@ pub fn nagios(standings: &[Standing]) -> (String, u8) {
     let damaged = standings.iter().filter(|one| one.verdict == Verdict::Damaged).count();
     let overdue = standings.iter().filter(|one| one.coverage.overdue).count();
     let suspect = standings.iter().filter(|one| one.verdict == Verdict::Suspect).count();
-    // What has not been verified yet, but still may be in time, is no reason for an alarm.
-    let unable = standings.iter().filter(|one| one.is_unable()).count();
+    // What has not been verified again yet, but still may be in time, is no reason for an alarm. What was
+    // never verified whole is not known to be good.
+    let is_unknown = |one: &Standing| one.is_unable() || one.last_pass.is_none();
+    let unable = standings.iter().filter(|one| is_unknown(one)).count();
     let (word, status) = match (damaged, overdue + suspect, unable) {
         (1.., ..) => ("CRITICAL", 2),
         (0, 1.., _) => ("WARNING", 1),
@@ -336,14 +338,14 @@ pub fn nagios(standings: &[Standing]) -> (String, u8) {
     let named = standings.iter().find(|one| match word {
         "CRITICAL" => one.verdict == Verdict::Damaged,
         "WARNING" => one.coverage.overdue || one.verdict == Verdict::Suspect,
-        _ => one.is_unable(),
+        _ => is_unknown(one),
     });
     let named = named.filter(|_| status > 0);
     let named = named.map_or_else(String::new, |one| {
         format!("; first: {} ({})", printable(&one.name).replace('|', "/"), one.state())
     });
     let line = format!(
-        "PAGEWARDEN {word} - {damaged} damaged, {overdue} overdue, {unable} not looked at, of {} \
+        "PAGEWARDEN {word} - {damaged} damaged, {overdue} overdue, {unable} not looked at as a whole, of {} \
          databases{named} | damage={open};;0;0 overdue={overdue};0;;0 oldest={oldest}s;;;0",
         standings.len()
     );

@@ -26,6 +26,7 @@ use pagewarden_core::database::{
 use pagewarden_core::error::Error;
 use pagewarden_core::source::file::{open_anything, read_fully};
 use pagewarden_core::verdict::{ByteOffset, Finding, Kind, Note, PageNo, Protection, Severity};
+use pagewarden_core::words::counted;
 
 mod freelist;
 pub(super) mod geometry;
@@ -50,13 +51,16 @@ const HINT_LOG: &str = "copy the database with its -wal and -journal before any 
                         does not fit is forgotten then; restore the rest from a backup";
 
 pub(super) fn probe(path: &Path, metadata: &Metadata) -> Probe {
-    if !metadata.is_file() || metadata.len() < to_u64(MAGIC.len()) {
+    if !metadata.is_file() {
         return Probe::No;
+    }
+    if metadata.len() < to_u64(MAGIC.len()) {
+        return Probe::yes_if(metadata.len() == 0 && lost_pages(path).is_some());
     }
     let Ok(file) = open_anything(path) else { return Probe::No };
     match read_head(&file) {
         Ok(head) if head.starts_with(MAGIC) => Probe::Yes,
-        Ok(head) if geometry::is_nearly_a_database(&head) => Probe::Maybe,
+        Ok(head) if geometry::is_nearly_a_database(&head) => Probe::Yes,
         Ok(head) if stream::is_packed(path, &head) => Probe::Yes,
         Ok(head) if may_have_lost_its_head(path, &head) => {
             Probe::yes_if(geometry::pages_prove_one(&file, metadata.len()))
@@ -88,7 +92,10 @@ pub(super) fn open(
     // What is asked is the file that was opened, not what had this name before.
     let metadata = file.metadata().map_err(|source| Error::io("open", path, source))?;
     if metadata.len() == 0 {
-        return Ok(empty_database(path));
+        return Ok(match lost_pages(path) {
+            Some(pages) => cut_to_nothing(path, pages),
+            None => empty_database(path),
+        });
     }
     let head = read_head(&file).map_err(|source| Error::io("read", path, source))?;
     if stream::is_packed(path, &head) {
@@ -531,6 +538,25 @@ fn empty_database(path: &Path) -> Target {
         steps: Box::new(steps.into_iter()),
         woken: None,
     }
+}
+
+/// How many pages the log beside an empty file says that the database has. SQLite makes the first page in the
+/// file itself before there is a log, and it deletes the log of a file that is empty.
+fn lost_pages(path: &Path) -> Option<u64> {
+    let real_path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    wal::pages_after_recovery(&real_path).filter(|pages| *pages > 0)
+}
+
+/// An empty file whose log has a database.
+fn cut_to_nothing(path: &Path, pages: u64) -> Target {
+    let detail = format!(
+        "the file is empty, and its log has a database of {}: SQLite deletes that log when it opens the file",
+        counted(pages, "page")
+    );
+    let name = file_name(path);
+    let finding = Finding::of_file(&name, Severity::Damage, Kind::Truncated, detail);
+    let steps = [Step::Finding(finding.with_hint(HINT_LOG))];
+    Target { steps: Box::new(steps.into_iter()), ..empty_database(path) }
 }
 
 /// The first bytes: a database header with the byte behind it, or that of an archive's first member.

@@ -325,19 +325,30 @@ fn object(arguments: &Compare, outcomes: &[Outcome], elapsed: Duration) -> Value
     json::object(&asked, outcomes, elapsed)
 }
 
+/// A statement that a unique key refuses must not leave those before it behind.
+const ALL_OR_NOTHING: &str = "-- all or nothing: end at the first error (psql -v ON_ERROR_STOP=1, mysql without \
+                              --force, sqlite3 -bail)\nBEGIN;\n";
+
 /// Statements, and what else there is to say as comments.
 fn script(outcomes: &[Outcome], verdict: Verdict) -> String {
     let mut script = String::new();
     for outcome in outcomes {
         script.push_str(&format!("-- {}\n", printable(&outcome.target)));
+        let mut lines = String::new();
+        let mut has_statements = false;
         for table in &outcome.tables {
             let what = table.error.as_deref().unwrap_or(table.verdict().name());
             let line = format!("{}: {what}", table.table);
-            script.push_str(&format!("-- {}\n", printable(&line.replace('\n', " "))));
+            lines.push_str(&format!("-- {}\n", printable(&line.replace('\n', " "))));
             for statement in json::statements(outcome, table) {
-                script.push_str(&statement);
-                script.push('\n');
+                has_statements |= !statement.starts_with("--");
+                lines.push_str(&statement);
+                lines.push('\n');
             }
+        }
+        match has_statements {
+            true => script.push_str(&format!("{ALL_OR_NOTHING}{lines}COMMIT;\n")),
+            false => script.push_str(&lines),
         }
     }
     script.push_str(&format!("-- {}\n", verdict.name()));

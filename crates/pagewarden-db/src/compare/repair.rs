@@ -12,8 +12,11 @@ use super::report::{Difference, Kind, TableReport};
 /// The statements for the listed differences of a table, each on a line of its own.
 /// What cannot be said in a statement is a comment.
 pub fn statements(dialect: &dyn Dialect, report: &TableReport) -> Vec<String> {
+    // What is too many goes first: it may have the values of unique keys that the others are to have.
+    let mut differences: Vec<&Difference> = report.differences.iter().collect();
+    differences.sort_by_key(|one| (one.source.is_some(), one.target.is_none()));
     let mut statements: Vec<String> =
-        report.differences.iter().map(|one| statement(dialect, report, one)).collect();
+        differences.into_iter().map(|one| statement(dialect, report, one)).collect();
     if let Some(before) = dialect.before(&report.target_columns).filter(|_| !statements.is_empty())
     {
         statements.insert(0, before.to_owned());
@@ -116,5 +119,5 @@ fn key_text(dialect: &dyn Dialect, difference: &Difference) -> String {
 
 /// A comment ends with its line.
 fn one_line(text: &str) -> String {
-    text.replace(['\n', '\r'], " ")
+    text.replace(['\n', '\r', '\0'], " ")
 }

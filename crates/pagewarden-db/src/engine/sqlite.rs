@@ -52,6 +52,15 @@ impl Dialect for SqliteDialect {
         format!("{one} IS {other}")
     }
 
+    fn written(&self, _: &Column, value: &Value) -> Option<String> {
+        // SQLite has no word for it.
+        match (value.tag, value.payload.as_slice()) {
+            (Tag::Number, b"inf") => Some("9e999".to_owned()),
+            (Tag::Number, b"-inf") => Some("-9e999".to_owned()),
+            _ => None,
+        }
+    }
+
     fn holds(&self, column: &Column, value: &Value, written: &str) -> Option<String> {
         let name = self.name(&column.name);
         match value.tag {

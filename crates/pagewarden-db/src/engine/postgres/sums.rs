@@ -157,7 +157,10 @@ fn field(column: &Column, form: &Form) -> String {
             };
             let field = format!("octet_length({text}), ':', {text}");
             return match column.nullable {
-                true => format!("CASE WHEN {name} IS NULL THEN '~' ELSE concat({field}) END"),
+                // `IS NULL` is true of a row of NULLs, too.
+                true => format!(
+                    "CASE WHEN {name} IS NOT DISTINCT FROM NULL THEN '~' ELSE concat({field}) END"
+                ),
                 false => format!("concat({field})"),
             };
         }
