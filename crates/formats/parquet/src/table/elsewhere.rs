@@ -1,14 +1,21 @@
 //! Files of a table that are not in its folder: those of a shallow clone, or of a table whose data has a
 //! place of its own. They are read where they are in the same store as the folder.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Named, inside};
 use crate::files::content::Obstacle;
 use pagewarden_core::source::store::StorePath;
 
-/// Names of the same scheme.
-const OTHER_NAMES: [(&str, &str); 2] = [("s3a", "s3"), ("s3n", "s3")];
+/// The name that a place has here: programs have more than one for the same store.
+pub(super) fn usual(url: &str) -> Cow<'_, str> {
+    if let Some(path) = url.strip_prefix("file:") {
+        return path.strip_prefix("//").filter(|it| it.starts_with('/')).unwrap_or(path).into();
+    }
+    let rest = ["s3a://", "s3n://"].iter().find_map(|scheme| url.strip_prefix(scheme));
+    rest.map_or(Cow::Borrowed(url), |rest| format!("s3://{rest}").into())
+}
 
 /// Where a file is that is named by a URL, or by a path that leads out of the folder of the table.
 ///
@@ -22,23 +29,15 @@ pub(super) fn find(folder: &StorePath, url: &str) -> Result<StorePath, Obstacle>
 }
 
 fn on_disk(folder: &StorePath, url: &str) -> Option<StorePath> {
-    let path = match url.strip_prefix("file:") {
-        Some(rest) => rest.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(rest),
-        None if url.contains("://") => return None,
-        None => url,
-    };
-    Some(folder.join(path))
+    let path = usual(url);
+    (!path.contains("://")).then(|| folder.join(&*path))
 }
 
 fn at(folder: &StorePath, url: &str) -> Option<StorePath> {
-    let ((scheme, path), (own_scheme, own_path)) =
-        (url.split_once("://")?, folder.path().to_str()?.split_once("://")?);
-    let plain = |scheme| {
-        OTHER_NAMES.iter().find(|(name, _)| *name == scheme).map_or(scheme, |(_, plain)| *plain)
-    };
-    let bucket = |path: &str| path.split('/').next().unwrap_or_default().to_owned();
-    let is_same = plain(scheme) == plain(own_scheme) && bucket(path) == bucket(own_path);
-    (is_same && inside(path).is_some()).then(|| folder.at(format!("{own_scheme}://{path}")))
+    let (url, own) = (usual(url), usual(folder.path().to_str()?));
+    let ((scheme, path), (own_scheme, own_path)) = (url.split_once("://")?, own.split_once("://")?);
+    let is_same = scheme == own_scheme && path.split('/').next() == own_path.split('/').next();
+    (is_same && inside(path).is_some()).then(|| folder.at(url.as_ref()))
 }
 
 /// The place below the folder, if that is where a name in full leads to.

@@ -24,7 +24,7 @@ use serde_json::Value;
 use self::schema::Schema;
 use super::avro::records;
 use super::deleted::{Deletions, Vector};
-use super::elsewhere::find_named;
+use super::elsewhere::{find_named, usual};
 use super::{BOOK_BYTES_MAX, Books, Content, Form, Named, inside};
 use pagewarden_core::database::Step;
 use pagewarden_core::source::store::{Listed, StorePath, expecting, is_not_read};
@@ -194,19 +194,10 @@ fn look_at_totals(snapshot: &Value, name: &str, books: &mut Books) {
 /// A place below the folder of the table, which has that location in its books; or the URL, by the name that
 /// its store has here.
 fn place_of(location: &str, url: &str) -> Result<PathBuf, String> {
-    // Programs have more than one name for the same store.
-    let plain = |url: &str| match url.strip_prefix("file:") {
-        Some(path) => Some(path.replacen("///", "/", 1)),
-        None => {
-            let rest = ["s3a://", "s3n://"].iter().find_map(|it| url.strip_prefix(it));
-            rest.map(|rest| format!("s3://{rest}"))
-        }
-    };
-    let (path, root) = (plain(url), plain(location));
-    let path = path.as_deref().unwrap_or(url);
-    let root = root.as_deref().unwrap_or(location).trim_end_matches('/');
-    let below = path.strip_prefix(root).and_then(|rest| rest.strip_prefix('/'));
-    below.and_then(inside).ok_or_else(|| path.to_owned())
+    let (path, root) = (usual(url), usual(location));
+    let below = path.strip_prefix(root.trim_end_matches('/'));
+    let below = below.and_then(|rest| rest.strip_prefix('/')).and_then(inside);
+    below.ok_or_else(|| path.into_owned())
 }
 
 struct Reading<'a> {

@@ -423,8 +423,8 @@ impl<'a> Log<'a> {
             if !fits && !is_gap && !is_after_gap && seen.broken.len() < FINDINGS_MAX {
                 let (page, mends) = (frame.page, self.mends(before, &frame));
                 let flip = self.mend(frames, number, mends)?.map(|(bit, _)| bit);
-                let may_be_torn = false;
-                let broken = Broken { frame: number, page, stored, computed, flip, may_be_torn };
+                let broken =
+                    Broken { frame: number, page, stored, computed, flip, may_be_torn: false };
                 seen.broken.push(broken);
             }
             // The next frame goes on from the sum that was written, whichever half is wrong here.
@@ -461,8 +461,8 @@ impl<'a> Log<'a> {
                     break;
                 };
                 let (page, flip) = (mended_word(page, 0, bit), Some(bit));
-                let may_be_torn = false;
-                let broken = Broken { frame: number, page, stored, computed, flip, may_be_torn };
+                let broken =
+                    Broken { frame: number, page, stored, computed, flip, may_be_torn: false };
                 waiting.push((broken, is_commit));
                 sum = mended_sum;
                 commit = mended_word(commit, COMMIT_BIT, bit);
